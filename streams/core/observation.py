@@ -1,0 +1,68 @@
+"""What was seen of one attempt to reach Stripe: an answer, or proof or doubt that it was sent.
+
+In: what the adapter saw on the wire. Out: one `Observation`, which `publication` judges. The three
+kinds differ in what they prove: `NotSent` that Stripe never saw the request, `MaybeSent` nothing.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer that arrived whole."""
+
+    status: int
+    """HTTP status."""
+    parsed: bool
+    """Whether the body is an object of Stripe's: a meter event, or an error. A proxy's is not."""
+    identifier: str | None = None
+    """The identifier that a success echoes."""
+    error_type: str | None = None
+    """Stripe's `error.type`."""
+    error_code: str | None = None
+    """Stripe's `error.code`; a duplicate identifier has none."""
+    error_message: str | None = None
+    """Stripe's `error.message`."""
+    should_retry: bool | None = None
+    """Header `Stripe-Should-Retry`, kept as evidence."""
+    replayed: bool = False
+    """Header `Idempotent-Replayed`: this is the stored answer of an earlier attempt's key."""
+    rate_limited_reason: str | None = None
+    """Header `Stripe-Rate-Limited-Reason`: only the limiter, which stands before execution."""
+    retry_after_ms: int | None = None
+    """Header `Retry-After`, milliseconds."""
+    request_id: str | None = None
+    """Header `Request-Id`, for Stripe's support."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """Provably never sent: no connection was made, so not one byte left."""
+
+    cause: str
+    """Name of the exception that proves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaybeSent:
+    """No whole answer: Stripe may or may not have recorded the meter event."""
+
+    cause: str
+    """Name of the exception, or the rule, that ended the attempt."""
+
+
+Observation = Answer | NotSent | MaybeSent
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the ledger knows of a meter event before the attempt that is being judged."""
+
+    identifier: str
+    """The identifier that was sent."""
+    timestamp_s: int
+    """The date that was sent, whole seconds since 1970 UTC."""
+    key_generation: int
+    """n of the attempt's `Idempotency-Key`."""
+    possibly_executed: bool
+    """An earlier attempt may have been recorded. Only a success or a duplicate ends this doubt."""
