@@ -9,7 +9,7 @@ keeps unique.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 ParkedKind = Literal["review", "dead"]
 ReviewReason = Literal[
@@ -17,12 +17,12 @@ ReviewReason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Series:
+class Series(NamedTuple):
     """One line of account: what is added up together, for one window.
 
     `catalogue_version` is the meter's own version (1, 2, ...), chosen by `occurred_at` alone, so a
-    changed window length starts new series and never re-counts old usage.
+    changed window length starts new series and never re-counts old usage. A tuple, because it is
+    the key that every single event is looked up by.
     """
 
     tenant_id: str

@@ -1,0 +1,76 @@
+"""What admission is given of a partition and what it gives back for one chunk: values only."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streams.core.event import UsageEvent
+from streams.core.fact_codec import StoredFact
+from streams.core.level import Key, Reading
+
+Lookup = Callable[[Sequence[bytes]], Sequence[bytes | None]]
+Keyed = tuple[bytes | None, bytes]
+
+
+class SourceRecord(Protocol):
+    """One record of the events topic, as a chunk carries it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk comes from and what its partition remembers.
+
+    `lookup` answers for ids in order with their stored mark or None. `at_home` says whether a key
+    belongs on this partition. `floor_us` is the greatest `received_at` that the state has dropped.
+    `suspect` is the offset of a record that has killed workers: it is parked without being read.
+    """
+
+    topic: str
+    partition: int
+    lookup: Lookup
+    at_home: Callable[[bytes], bool]
+    readings: Mapping[Key, Reading]
+    floor_us: int
+    suspect: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """From `offset` on nothing may be decided until a person or newer code has come."""
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitFresh:
+    """From `offset` on a fresher reading of the catalogue is needed."""
+
+    offset: int
+
+
+@dataclass(slots=True)
+class Decided:
+    """What follows from the records up to `last` (`first - 1` when none could be decided)."""
+
+    last: int
+    stop: Hold | AwaitFresh | None = None
+    accepted: list[Keyed] = field(default_factory=list)
+    review: list[Keyed] = field(default_factory=list)
+    dead_letter: list[Keyed] = field(default_factory=list)
+    seen: list[tuple[bytes, bytes]] = field(default_factory=list)
+    readings: dict[Key, Reading] = field(default_factory=dict)
+    facts: list[tuple[int, StoredFact]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    received_max_us: int = 0
+
+
+def conflict_id(event: UsageEvent) -> bytes:
+    """The 16 bytes that name one conflicting content of an identity."""
+    mixed = int.from_bytes(event.event_id, "big") ^ int.from_bytes(event.content, "big")
+    return mixed.to_bytes(16, "big")

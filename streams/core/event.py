@@ -1,0 +1,97 @@
+"""Events as the topic carries them: one struct a record type, only the fields that are used.
+
+Attributes, keys and trace context stay undecoded in the record; what a verdict needs is here.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+
+class Wire(msgspec.Struct, frozen=True, gc=False):
+    """The fields of every record type that a verdict needs, as they stand on the wire.
+
+    `event_id` is uuid text, `content` 32 hex digits; `quantity` decimal text. `delta` stands in a
+    correction, `partition` and `token` in a canary, `first_content` in a conflict.
+    """
+
+    v: int
+    type: str
+    source: str
+    event_id: str
+    tenant_id: str
+    kafka_key: str
+    shard: int
+    metric: str
+    occurred_at: datetime
+    received_at: datetime
+    content: str
+    event_key: str
+    quantity: str = ""
+    delta: str = ""
+    reason: str = ""
+    authorized_by: str = ""
+    target_event_id: str = ""
+    review: bool = False
+    first_content: str = ""
+    partition: int = -1
+    token: str = ""
+
+
+class UsageEvent(msgspec.Struct, frozen=True, gc=False):
+    """One recorded use, as SQL pinned it at its first recording.
+
+    `event_id` and `content` are 16 bytes each; instants UTC microseconds; `quantity` decimal text.
+    """
+
+    source: str
+    event_id: bytes
+    content: bytes
+    tenant_id: str
+    metric: str
+    shard: int
+    quantity: str
+    occurred_at_us: int
+    received_at_us: int
+
+
+class Conflict(msgspec.Struct, frozen=True, gc=False):
+    """A second recording of a known identity with other content; never an amount by itself."""
+
+    event: UsageEvent
+    first_content: str
+
+
+class Correction(msgspec.Struct, frozen=True, gc=False):
+    """A signed change that the service itself recorded; `event.quantity` is the delta."""
+
+    event: UsageEvent
+    correction_key: str
+    target_event_id: bytes | None
+    reason: str
+    authorized_by: str
+    above_limit: bool
+
+
+class Canary(msgspec.Struct, frozen=True, gc=False):
+    """A row that proves one partition's path; it never is an amount."""
+
+    event: UsageEvent
+    partition: int
+    token: str
+
+
+class Malformed(msgspec.Struct, frozen=True, gc=False):
+    """A record that cannot be read: the rule it breaks and where (`$.occurred_at`)."""
+
+    reason: str
+    path: str
+
+
+class Unsupported(msgspec.Struct, frozen=True, gc=False):
+    """A schema version that this code does not know: newer code must read it, so nobody guesses."""
+
+    version: int
+
+
+Decoded = UsageEvent | Conflict | Correction | Canary | Malformed | Unsupported

@@ -1,0 +1,51 @@
+"""Instants: UTC microseconds since 1970 as int, and their one form on the wire.
+
+The wire form always has six digits and a Z (`2026-11-29T15:01:09.817658Z`), so text order is time
+order and two writers never spell the same instant differently.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND_US: Final = 1_000_000
+MINUTE_US: Final = 60 * SECOND_US
+HOUR_US: Final = 60 * MINUTE_US
+DAY_US: Final = 24 * HOUR_US
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def to_us(instant: datetime) -> int:
+    """Microseconds of an aware datetime, exactly (no float on the way).
+
+    Raises:
+        ValueError: the datetime has no time zone.
+    """
+    if instant.tzinfo is None:
+        message = "instant: has no time zone; give UTC with a trailing Z"
+        raise ValueError(message)
+    return (instant - EPOCH) // _MICROSECOND
+
+
+def from_us(instant_us: int) -> datetime:
+    """The aware UTC datetime of an instant."""
+    return EPOCH + timedelta(microseconds=instant_us)
+
+
+def wire_text(instant_us: int) -> str:
+    """The instant as it stands in every record."""
+    return from_us(instant_us).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of a duration such as `90s`, `5m`, `24h`, `7d`.
+
+    Raises:
+        ValueError: naming the rule, when the text is not a whole number and one unit.
+    """
+    units = {"s": SECOND_US, "m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
+    number, unit = text[:-1], text[-1:]
+    if unit not in units or not (number.isascii() and number.isdigit()) or len(number) > 9:
+        message = f"{text!r} is not a duration: a whole number and one of s, m, h, d, as in 24h"
+        raise ValueError(message)
+    return int(number) * units[unit]

@@ -1,0 +1,138 @@
+"""Verdicts: a usage event and the rule book → accepted with its window, or why not.
+
+A function of the record, the dated catalogue and the floor of what the state still remembers; all
+three are functions of the log and the ledger, never of a worker's clock or configuration.
+"""
+
+from typing import Final
+
+import msgspec
+
+from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion, TooFresh, Unknown
+from streams.core.event import UsageEvent
+from streams.core.fact import ReviewReason, Series
+from streams.core.quantity import UNITS_LIMIT, to_units
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """Counts by itself: into the level of its series or, in event mode, as an entry."""
+
+    series: Series
+    units: int
+    meter: MeterVersion
+
+
+class Review(msgspec.Struct, frozen=True, gc=False):
+    """A person decides. `series` and `units` are there when the amount itself is clear."""
+
+    reason: ReviewReason
+    rule: str
+    series: Series | None
+    units: int | None
+
+
+class Dead(msgspec.Struct, frozen=True, gc=False):
+    """Cannot become usage as it stands; kept with its reason and coordinates."""
+
+    reason: str
+    path: str
+
+
+class Duplicate(msgspec.Struct, frozen=True, gc=False):
+    """Another copy of an identity with the same content; counted and left."""
+
+
+class AwaitCatalogue(msgspec.Struct, frozen=True, gc=False):
+    """Only a fresher reading of the catalogue can judge this event."""
+
+
+Verdict = Accepted | Review | Dead | AwaitCatalogue
+
+DUPLICATE: Final = Duplicate()
+AWAIT_CATALOGUE: Final = AwaitCatalogue()
+
+
+def judge(event: UsageEvent, catalogue: Catalogue, floor_us: int, *, fresh: bool) -> Verdict:
+    """The verdict on a first copy.
+
+    Args:
+        event: the record, read.
+        catalogue: the rule book; its reading must be complete for the event's `occurred_at`.
+        floor_us: greatest `received_at` that was dropped from the state: at or below it nobody
+            remembers whether this is the first copy.
+        fresh: whether the catalogue was read after this record was fetched. An unknown metric is
+            only called so by a fresh reading, so a meter added a moment ago loses nothing.
+    """
+    early_us = event.occurred_at_us - event.received_at_us
+    if early_us > EARLY_MAX_US:
+        rule = f"occurred_at lies {early_us} us after received_at, at most {EARLY_MAX_US} allowed"
+        return Review("early", rule, None, None)
+    meter = catalogue.at(event.metric, event.occurred_at_us)
+    if isinstance(meter, TooFresh):
+        return AWAIT_CATALOGUE
+    if isinstance(meter, Unknown):
+        if not fresh:
+            return AWAIT_CATALOGUE
+        return Dead("unknown metric at the time of its occurred_at", "$.metric")
+    return _judge_by(event, meter, floor_us)
+
+
+def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
+    try:
+        units = to_units(event.quantity, meter.scale)
+    except ValueError as error:
+        return Dead(str(error), "$.quantity")
+    if units < 0:
+        return Dead("is negative; take usage back by a correction", "$.quantity")
+    if meter.aggregation == "count" and units != 1:
+        return Dead("a count meter counts events, so the quantity must be 1", "$.quantity")
+    occurred_us = event.occurred_at_us
+    start_us = occurred_us - occurred_us % meter.window_us
+    series = Series(
+        event.tenant_id,
+        event.metric,
+        meter.version,
+        start_us,
+        start_us + meter.window_us,
+        event.shard,
+    )
+    if units >= UNITS_LIMIT:
+        return Review("too_large", f"{units} units, less than {UNITS_LIMIT} allowed", series, units)
+    if event.received_at_us <= floor_us:
+        rule = "received_at lies before the horizon of what the state remembers"
+        return Review("beyond_horizon", rule, series, units)
+    late_us = event.received_at_us - occurred_us
+    if late_us > meter.skew_max_us:
+        rule = f"received_at lies {late_us} us after occurred_at, at most {meter.skew_max_us}"
+        return Review("late", rule, series, units)
+    return Accepted(series, units, meter)
+
+
+def judge_correction(
+    event: UsageEvent, catalogue: Catalogue, *, above_limit: bool, fresh: bool
+) -> Verdict:
+    """The verdict on a service's correction; `event.quantity` is its signed delta.
+
+    Lateness is no objection: taking back is what corrections are for, and the limit above which a
+    person decides was applied where the service recorded it.
+    """
+    meter = catalogue.at(event.metric, event.occurred_at_us)
+    if isinstance(meter, TooFresh) or (isinstance(meter, Unknown) and not fresh):
+        return AWAIT_CATALOGUE
+    if isinstance(meter, Unknown):
+        return Dead("unknown metric at the time of its occurred_at", "$.metric")
+    if meter.aggregation == "count":
+        return Dead("a count meter cannot take anything back", "$.delta")
+    try:
+        units = to_units(event.quantity, meter.scale)
+    except ValueError as error:
+        return Dead(str(error), "$.delta")
+    start_us = event.occurred_at_us - event.occurred_at_us % meter.window_us
+    end_us = start_us + meter.window_us
+    series = Series(event.tenant_id, event.metric, meter.version, start_us, end_us, event.shard)
+    if abs(units) >= UNITS_LIMIT:
+        return Review("too_large", f"{units} units, less than {UNITS_LIMIT} allowed", series, units)
+    if above_limit:
+        rule = "above what the service may correct by itself"
+        return Review("correction_limit", rule, series, units)
+    return Accepted(series, units, meter)
