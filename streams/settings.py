@@ -1,0 +1,217 @@
+"""Settings: environment `TAILRACE_*` over `tailrace.toml`, one frozen value, all problems at once.
+
+In: a mapping of environment variables and the text of a file. Out: `Settings`, or `SettingsError`
+with one line a problem. Nothing is read at import.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+
+PREFIX: Final = "TAILRACE_"
+FILE_NAME: Final = "tailrace.toml"
+EX_CONFIG: Final = 78
+
+
+class SettingsError(Exception):
+    """Settings are missing or wrong; every problem on a line of its own."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+            message = f"must be a whole number from {least} to {most}"
+            raise ValueError(message)
+        return int(value)
+
+    return parse
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            message = f"must be one of {', '.join(choices)}"
+            raise ValueError(message)
+        return value
+
+    return parse
+
+
+def _url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        message = "must start with http:// or https://"
+        raise ValueError(message)
+    return value.rstrip("/")
+
+
+def _setting(
+    default: Any, parse: Callable[[str], Any], meaning: str, *, secret: bool = False
+) -> Any:
+    """A field with its parser and the line that `tailrace config show` and the docs print."""
+    return field(default=default, metadata={"parse": parse, "meaning": meaning, "secret": secret})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a worker or a command is told from outside."""
+
+    kafka_bootstrap: str = _setting("", _text, "brokers, host:port separated by commas")
+    ledger_dsn: str = _setting("", _text, "PostgreSQL of the ledger", secret=True)
+    source_dsn: str = _setting(
+        "", _text, "PostgreSQL of the service, role metering_ops: audit and canaries", secret=True
+    )
+    source: str = _setting("sandbox", _text, "name of the outbox, fixed at its installation")
+    connect_url: str = _setting("", _url, "Kafka Connect's REST address")
+    partitions: int = _setting(12, _whole(1, 4096), "partition count the topics were created with")
+    replication: int = _setting(3, _whole(1, 9), "replication factor for new topics")
+    data_dir: str = _setting("", _text, "folder of one worker's state; never shared")
+    group: str = _setting("tailrace-admit", _text, "consumer group of the workers")
+    group_protocol: str = _setting("classic", _choice("classic", "consumer"), "membership protocol")
+    group_instance_id: str = _setting(
+        "", _text, "static membership: only where a supervisor restarts the same name"
+    )
+    session_timeout_ms: int = _setting(10_000, _whole(1_000, 300_000), "a silent worker is gone")
+    heartbeat_ms: int = _setting(1_000, _whole(100, 10_000), "pause of a moved partition, about")
+    chunk_records: int = _setting(5_000, _whole(1, 100_000), "records fetched at a time, at most")
+    chunk_wait_ms: int = _setting(100, _whole(1, 5_000), "how long a fetch waits to fill up")
+    settle_deadline_s: int = _setting(
+        60, _whole(5, 600), "a chunk not settled by then ends the worker"
+    )
+    horizon_h: int = _setting(
+        168, _whole(48, 24 * 366), "hours for which identities are remembered"
+    )
+    facts_interval_ms: int = _setting(
+        1_000, _whole(50, 60_000), "pause between facts to the ledger"
+    )
+    catalogue_refresh_s: int = _setting(
+        60, _whole(1, 600), "pause between readings of the catalogue"
+    )
+    catalogue_notice_s: int = _setting(
+        3_600, _whole(600, 7 * 86_400), "how long ahead a meter change is announced"
+    )
+    stripe_api_base: str = _setting("https://api.stripe.com", _url, "Stripe's API, or a stand-in")
+    stripe_api_key: str = _setting(
+        "", _text, "a restricted key; live keys need live = 1", secret=True
+    )
+    stripe_account: str = _setting("default", _text, "name of the Stripe account, in identifiers")
+    live: int = _setting(0, _whole(0, 1), "1 to allow a live Stripe key")
+    publish_rate_per_s: int = _setting(
+        20, _whole(1, 10_000), "requests a second to Stripe, at most"
+    )
+    publish_lanes: int = _setting(16, _whole(1, 512), "requests in flight, at most one a lane")
+    publish_interval_ms: int = _setting(500, _whole(20, 60_000), "pause between looks for due work")
+    publish_lease_s: int = _setting(60, _whole(15, 600), "a claimed lane returns after that")
+    stripe_connect_timeout_ms: int = _setting(3_000, _whole(100, 60_000), "to reach Stripe")
+    stripe_read_timeout_ms: int = _setting(10_000, _whole(100, 120_000), "to hear its answer")
+    metrics_host: str = _setting("127.0.0.1", _text, "address of /metrics, /ready and /health")
+    metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
+    log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")
+    crash_at: str = _setting("", _text, "for drills: STEP[:n], kill this worker at its nth passing")
+
+
+REQUIRED_BY_WORKER: Final = ("kafka_bootstrap", "ledger_dsn", "data_dir", "stripe_api_key")
+
+
+def load(
+    environment: Mapping[str, str], file_text: str | None = None, *, required: tuple[str, ...] = ()
+) -> Settings:
+    """The settings in force.
+
+    Args:
+        environment: usually `os.environ`; `TAILRACE_X` sets `x` and wins over the file.
+        file_text: content of `tailrace.toml`, None where there is none.
+        required: names that this command cannot do without.
+
+    Raises:
+        SettingsError: with every problem, each naming the setting, the rule and the way out.
+    """
+    problems: list[str] = []
+    given = _from_file(file_text, problems)
+    for name, value in environment.items():
+        if name.startswith(PREFIX):
+            given[name.removeprefix(PREFIX).lower()] = (name, value)
+    known = {f.name: f for f in fields(Settings)}
+    values: dict[str, Any] = {}
+    for name, (origin, value) in given.items():
+        if name in known:
+            try:
+                values[name] = known[name].metadata["parse"](value)
+            except ValueError as error:
+                shown = "***" if known[name].metadata["secret"] else repr(value)
+                problems.append(f"{origin}: {error}, got {shown}")
+        elif origin not in _OTHER_VARIABLES:
+            problems.append(f"{origin}: unknown setting; `tailrace config show` lists them all")
+    settings = Settings(**values)
+    problems += [
+        f"{PREFIX}{name.upper()}: is not set; {known[name].metadata['meaning']}"
+        for name in required
+        if not getattr(settings, name)
+    ]
+    problems += _contradictions(settings)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+_OTHER_VARIABLES: Final = frozenset({"TAILRACE_DIR", "TAILRACE_STACK"})
+
+
+def _from_file(text: str | None, problems: list[str]) -> dict[str, tuple[str, str]]:
+    if text is None:
+        return {}
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{FILE_NAME}: is not TOML: {error}")
+        return {}
+    return {name: (f"{FILE_NAME} {name}", _plain(value)) for name, value in document.items()}
+
+
+def _plain(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    problems = []
+    if settings.heartbeat_ms * 3 > settings.session_timeout_ms:
+        problems.append("TAILRACE_HEARTBEAT_MS: must be at most a third of the session timeout")
+    if settings.group_protocol == "consumer" and settings.group_instance_id:
+        problems.append(
+            "TAILRACE_GROUP_INSTANCE_ID: a crashed static member cannot come back under the "
+            "consumer protocol; leave one of the two"
+        )
+    waits_ms = settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms
+    if settings.publish_lease_s * 1000 < 2 * waits_ms:
+        problems.append("TAILRACE_PUBLISH_LEASE_S: must be twice the connect and read timeouts")
+    if settings.stripe_api_key.startswith(("sk_live", "rk_live")) and not settings.live:
+        problems.append("TAILRACE_STRIPE_API_KEY: is a live key; set TAILRACE_LIVE=1 to mean it")
+    if settings.catalogue_refresh_s * 2 > settings.catalogue_notice_s:
+        problems.append("TAILRACE_CATALOGUE_REFRESH_S: must be at most half of the notice")
+    return problems
+
+
+def describe(settings: Settings) -> list[tuple[str, str, str]]:
+    """Every setting with its value and meaning; secrets masked."""
+    rows = []
+    for f in fields(Settings):
+        value = str(getattr(settings, f.name))
+        shown = "***" if f.metadata["secret"] and value else value
+        rows.append((f"{PREFIX}{f.name.upper()}", shown, f.metadata["meaning"]))
+    return rows
+
+
+def read_file(directory: Path) -> str | None:
+    """The text of `tailrace.toml` there, None where there is none."""
+    path = directory / FILE_NAME
+    return path.read_text(encoding="utf-8") if path.is_file() else None

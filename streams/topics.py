@@ -1,0 +1,185 @@
+"""Topics: one table of every topic, its partitions, retention and clean-up; applied and checked.
+
+Partition count is part of what makes an identity unique, because the memory of ids lives with the
+partition. So a topic is created once, with a generous count, and a count that differs is refused.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+_DAY_MS: Final = 24 * 3600 * 1000
+_TIMEOUT_S: Final = 15.0
+_T = TypeVar("_T")
+
+
+class TopicsError(Exception):
+    """The broker's topics are not what this release needs; the text says which and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `retention_days` is how long a record can be read again."""
+
+    name: str
+    retention_days: int
+    max_message_bytes: int
+    purpose: str
+
+    def config(self) -> dict[str, str]:
+        """What the broker is told, nothing left to its defaults that a guarantee rests on."""
+        return {
+            # Never compacted: the key is the tenant, and compaction would keep one event of each.
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_days * _DAY_MS),
+            "retention.bytes": "-1",
+            # Generations of remembered ids turn by the log's own time, never a producer's.
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": str(self.max_message_bytes),
+            # A leader that lacks acknowledged records would cut the log's tail away unseen.
+            "unclean.leader.election.enable": "false",
+        }
+
+
+EVENTS: Final = "usage.events"
+ACCEPTED: Final = "usage.accepted"
+REVIEW: Final = "usage.review"
+DEAD_LETTER: Final = "usage.dead-letter"
+ADMIT_LOG: Final = "usage.admit-log"
+
+_MIB: Final = 1 << 20
+TOPICS: Final = (
+    Topic(EVENTS, 90, _MIB, "outbox rows as Debezium delivers them; the source of everything"),
+    Topic(ACCEPTED, 90, 2 * _MIB, "accepted events with their window, for analysts"),
+    Topic(REVIEW, 90, 2 * _MIB, "events that a person decides on"),
+    Topic(DEAD_LETTER, 90, 2 * _MIB, "records that cannot be used, and requests given up"),
+    Topic(ADMIT_LOG, 30, 8 * _MIB, "one packed record a chunk: rebuilds a partition's state"),
+)
+"""In the order of the journey."""
+
+PACKED_BYTES_MAX: Final = 4 * _MIB
+"""Half of what the packed log's topic takes, so that a packed record always fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFinding:
+    """One difference between the table and the broker; `fix` is what to do about it."""
+
+    topic: str
+    rule: str
+    fix: str
+    fatal: bool
+
+
+def apply(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list[str]:
+    """Creates what is missing and sets what differs; never changes a partition count.
+
+    Returns the lines of what was done, empty when nothing was. Blocks up to 15 s a call.
+
+    Raises:
+        TopicsError: a topic exists with another partition count, or the broker does not answer.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    existing = _partition_counts(admin)
+    _refuse_other_counts(existing, partitions)
+    done = []
+    missing = [topic for topic in TOPICS if topic.name not in existing]
+    futures = (
+        admin.create_topics(
+            [
+                NewTopic(t.name, partitions, replication, config=_durable(t, replication))
+                for t in missing
+            ]
+        )
+        if missing
+        else {}
+    )
+    for name, future in futures.items():
+        _wait(future, f"create topic {name}")
+        done.append(f"created {name} with {partitions} partitions")
+    for topic in TOPICS:
+        if topic.name not in existing:
+            continue
+        wanted = _durable(topic, replication)
+        if changed := _differing(admin, topic.name, wanted):
+            resource = ConfigResource(ResourceType.TOPIC, topic.name, set_config=wanted)
+            _wait(admin.alter_configs([resource])[resource], f"configure topic {topic.name}")
+            done.append(f"set {', '.join(sorted(changed))} of {topic.name}")
+    return done
+
+
+def check(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list[TopicFinding]:
+    """Compares the broker with the table; empty when all is as it must be."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    existing = _partition_counts(admin)
+    findings = []
+    for topic in TOPICS:
+        count = existing.get(topic.name)
+        if count is None:
+            findings.append(
+                TopicFinding(topic.name, "does not exist", "tailrace topics apply", fatal=True)
+            )
+            continue
+        if count != partitions:
+            rule = f"has {count} partitions, this installation was set up with {partitions}"
+            findings.append(TopicFinding(topic.name, rule, _COUNT_FIX, fatal=True))
+        for key, (found, wanted) in _differing(
+            admin, topic.name, _durable(topic, replication)
+        ).items():
+            findings.append(
+                TopicFinding(
+                    topic.name,
+                    f"{key} is {found}, must be {wanted}",
+                    "tailrace topics apply",
+                    fatal=key == "cleanup.policy",
+                )
+            )
+    return findings
+
+
+_COUNT_FIX: Final = (
+    "set TAILRACE_PARTITIONS to the count the topics were created with; to grow, open a new topic "
+    "generation instead of altering this one: ids are remembered per partition"
+)
+
+
+def _refuse_other_counts(existing: Mapping[str, int], partitions: int) -> None:
+    wrong = [t.name for t in TOPICS if existing.get(t.name, partitions) != partitions]
+    if wrong:
+        counts = ", ".join(f"{name} has {existing[name]}" for name in wrong)
+        message = f"partitions: {counts}, asked for {partitions}. {_COUNT_FIX}"
+        raise TopicsError(message)
+
+
+def _durable(topic: Topic, replication: int) -> dict[str, str]:
+    return topic.config() | {"min.insync.replicas": str(max(1, replication - 1))}
+
+
+def _partition_counts(admin: AdminClient) -> dict[str, int]:
+    try:
+        metadata = admin.list_topics(timeout=_TIMEOUT_S)
+    except KafkaException as error:
+        message = f"kafka_bootstrap: the broker does not answer within {_TIMEOUT_S:.0f} s ({error})"
+        raise TopicsError(message) from error
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+
+def _differing(
+    admin: AdminClient, name: str, wanted: Mapping[str, str]
+) -> dict[str, tuple[str | None, str]]:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    entries = _wait(admin.describe_configs([resource])[resource], f"describe topic {name}")
+    found = {key: entry.value for key, entry in entries.items()}
+    return {k: (found.get(k), v) for k, v in wanted.items() if found.get(k) != v}
+
+
+def _wait(future: Future[_T], what: str) -> _T:
+    try:
+        return future.result(timeout=_TIMEOUT_S)
+    except KafkaException as error:
+        message = f"could not {what}: {error}"
+        raise TopicsError(message) from error
