@@ -1,0 +1,1 @@
+"""Adapters: one port each, no rules."""

@@ -1,0 +1,1 @@
+"""The agents: each takes one stream event, asks the core what follows, and does it."""

@@ -38,6 +38,11 @@ class Claim:
     now_us: int
     lease_until_us: int
 
+    @property
+    def idempotency_key(self) -> str:
+        """Stripe's first layer; the identifier in it is how error reports are joined."""
+        return f"{self.identifier}.g{self.key_generation}"
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

@@ -1,0 +1,78 @@
+"""Kafka producers: output records and dead letters, delivered or an error."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+_QUEUE_PAUSE_S: Final = 0.05
+
+
+class UndeliveredError(Exception):
+    """The brokers did not take an output record within its deadline; the worker must not go on."""
+
+
+def producer_config(bootstrap: str, linger_ms: int) -> dict[str, str | int | bool]:
+    """Every option that a guarantee rests on, none left to a default.
+
+    The partitioner is Kafka's own murmur2: with librdkafka's default most keys would land on other
+    partitions than those of Connect's producer.
+    """
+    return {
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "compression.type": "lz4",
+        "linger.ms": linger_ms,
+        "message.timeout.ms": 45_000,  # above a broker's restart, below the settle deadline
+        "message.max.bytes": 8 << 20,
+        "queue.buffering.max.messages": 200_000,
+        "queue.buffering.max.kbytes": 262_144,
+        "log_level": 3,
+    }
+
+
+class OutputProducer:
+    """The output topics behind one idempotent producer; one user at a time."""
+
+    def __init__(self, config: Mapping[str, str | int | bool]) -> None:
+        self._errors: list[KafkaError] = []
+        self._producer = Producer(
+            {**config, "delivery.report.only.error": True, "on_delivery": self._delivered}
+        )
+
+    def produce(self, topic: str, key: bytes | None, value: bytes) -> None:
+        """Hands a record to the producer's queue; waits for room when the queue is full.
+
+        Raises:
+            UndeliveredError: the record is refused at once (too large, unknown topic).
+        """
+        while True:
+            try:
+                self._producer.produce(topic, value, key)
+            except BufferError:
+                self._producer.poll(_QUEUE_PAUSE_S)
+            except KafkaException as error:
+                message = f"{topic}: {error}"
+                raise UndeliveredError(message) from error
+            else:
+                return
+
+    async def flush(self) -> None:
+        """Waits, off the event loop, until every record was taken.
+
+        Raises:
+            UndeliveredError: at least one was not; its record is still only in the source topic.
+        """
+        if len(self._producer):
+            await asyncio.get_running_loop().run_in_executor(None, self._producer.flush)
+        if self._errors:
+            first, self._errors = self._errors[0], []
+            message = f"output record not delivered: {first.str()}"
+            raise UndeliveredError(message)
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._errors.append(error)

@@ -1,0 +1,80 @@
+"""What a worker keeps in memory of one partition: its readings, and which the ledger lacks.
+
+The state store holds the same, written before memory changes; so memory is dropped without a
+thought whenever a chunk fails or a partition moves.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from streams.core.level import (
+    Key,
+    Reading,
+    decode_key,
+    decode_reading,
+    encode_key,
+    encode_reading,
+)
+from streams.engine.table import PartitionTable
+
+
+class PartitionMemory:
+    """The readings of one open partition table."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self.table = table
+        self.readings: dict[Key, Reading] = {}
+        self.dirty: set[Key] = set()
+        self.catalogue_hash = b""
+        for raw_key, raw_reading in table.levels():
+            key, reading = decode_key(raw_key), decode_reading(raw_reading)
+            self.readings[key] = reading
+            if reading.dirty:
+                self.dirty.add(key)
+
+    def settled(self, readings: Mapping[Key, Reading], catalogue_hash: bytes) -> None:
+        """Takes over what a settled chunk wrote. Call only after the table has it."""
+        self.readings.update(readings)
+        self.dirty.update(readings)
+        self.catalogue_hash = catalogue_hash
+
+    def acknowledge(
+        self, position: int, told: Iterable[tuple[Key, Reading]], sent: Sequence[bytes]
+    ) -> None:
+        """The ledger confirmed these readings as they were when told, and these stored facts.
+
+        A reading that grew since stays dirty: only what was told counts as acknowledged.
+
+        Raises:
+            TableClosed: the partition was handed over meanwhile; nothing is changed.
+        """
+        changed: dict[Key, Reading] = {}
+        for key, reading in told:
+            current = self.readings[key]
+            changed[key] = current._replace(acknowledged=reading.records)
+        encoded = {encode_key(k): encode_reading(r) for k, r in changed.items()}
+        self.table.acknowledge(position, encoded, sent)
+        self.readings.update(changed)
+        self.dirty.difference_update(k for k, r in changed.items() if not r.dirty)
+
+
+class Memories:
+    """One memory for each table object; a reopened table gets a new one."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[int, PartitionMemory] = {}
+
+    def of(self, table: PartitionTable) -> PartitionMemory:
+        """The memory of this very table, loaded where there is none yet."""
+        partition = table.log.partition
+        memory = self._by_partition.get(partition)
+        if memory is None or memory.table is not table:
+            memory = self._by_partition[partition] = PartitionMemory(table)
+        return memory
+
+    def open(self, tables: Iterable[PartitionTable]) -> list[PartitionMemory]:
+        """The memories of these tables; those of tables no longer owned are forgotten."""
+        owned = list(tables)
+        gone = set(self._by_partition) - {table.log.partition for table in owned}
+        for partition in gone:
+            del self._by_partition[partition]
+        return [self.of(table) for table in owned]

@@ -1,0 +1,221 @@
+"""Hop 8: a due lane in the ledger → one request to Stripe → its settlement in the ledger.
+
+First attempts and retries take this one path. A lane is lent until a deadline of the ledger's
+clock; right before the first byte the lease is checked on a clock that also runs while the machine
+sleeps, because a publisher that wakes up after its lease may no longer be the only one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+import structlog
+
+from streams.adapters.clock import Clock
+from streams.core.lane import Claim, Settlement
+from streams.core.observation import Answer, NotSent, Observation
+from streams.core.retry import Breaker, Bucket
+from streams.core.settlement import (
+    Fenced,
+    PublishPolicy,
+    Send,
+    TooOld,
+    Wait,
+    health,
+    may_send,
+    settle,
+    settle_unsent,
+)
+from streams.ports import LaneLedger, LedgerUnavailableError, Sink
+
+CUT_LIMIT: Final = 5_000
+_SYSTEMIC_STATUS: Final = frozenset({401, 403})
+log = structlog.get_logger("publish")
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A claim and where the suspension-proof clock stood just before it was asked for."""
+
+    claim: Claim
+    asked_at_s: float
+
+    def ledger_now_us(self, elapsed_s: float) -> int:
+        """The ledger's time now, never too early: the way back of the claim counts as passed."""
+        return self.claim.now_us + int((elapsed_s - self.asked_at_s) * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishLimits:
+    """How many lanes, how long a lease, how long one request may take at the most."""
+
+    worker: str
+    lanes: int
+    lease_s: int
+    request_s_max: float
+    rate_per_s: int
+
+
+@dataclass(slots=True)
+class PublishFigures:
+    """Counts since the start, for metrics and the status line."""
+
+    cut: int = 0
+    claimed: int = 0
+    attempts: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+    ledger_failures: int = 0
+
+
+class Publisher:
+    """One worker's share of publishing; every lane it holds is in flight at most once."""
+
+    def __init__(
+        self,
+        ledger: LaneLedger,
+        sink: Sink,
+        clock: Clock,
+        limits: PublishLimits,
+        uniform: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._sink = sink
+        self._clock = clock
+        self._limits = limits
+        self._uniform = uniform
+        self._policy = PublishPolicy()
+        self._in_flight = 0
+        self.breaker = Breaker()
+        self._bucket = Bucket.full(
+            limits.rate_per_s, max(1, limits.rate_per_s // 4), int(clock.elapsed_s() * 1_000_000)
+        )
+        self.figures = PublishFigures()
+
+    async def look(self, put: Callable[[Lent], Awaitable[object]]) -> int:
+        """Cuts due entries and hands claimed lanes to `put`; the number of lanes claimed.
+
+        While the sink is down for all nothing is claimed, so an outage uses up no attempts; one
+        lane at a time probes whether it is over.
+        """
+        try:
+            self.figures.cut += await self._ledger.cut_entries(CUT_LIMIT)
+            room = self._limits.lanes - self._in_flight
+            if room <= 0:
+                return 0
+            self.breaker, allowed = self.breaker.ask(self._elapsed_ms())
+            if not allowed:
+                return 0
+            if self.breaker.state != "closed":
+                room = 1
+            asked_at_s = self._clock.elapsed_s()
+            claims = await self._ledger.claim(self._limits.worker, room, self._limits.lease_s)
+        except LedgerUnavailableError as error:
+            self.figures.ledger_failures += 1
+            log.warning("ledger_unavailable", doing="claim", error=str(error))
+            return 0
+        self._in_flight += len(claims)
+        self.figures.claimed += len(claims)
+        for claim in claims:
+            await put(Lent(claim, asked_at_s))
+        return len(claims)
+
+    async def publish(self, lent: Lent) -> None:
+        """One claimed lane to its settlement; keeps the settlement until the ledger has it."""
+        try:
+            settlement = await self._attempt(lent)
+            await self._record(settlement)
+        finally:
+            self._in_flight -= 1
+
+    async def _attempt(self, lent: Lent) -> Settlement:
+        claim = lent.claim
+        await self._take_token()
+        now_us = lent.ledger_now_us(self._clock.elapsed_s())
+        permission = may_send(claim, self._policy, now_us)
+        match permission:
+            case Wait() | Fenced() | TooOld():
+                return settle_unsent(claim, permission, self._policy)
+            case Send():
+                pass
+            case _ as unreachable:
+                assert_never(unreachable)
+        remaining_us = claim.lease_until_us - now_us
+        if remaining_us < self._limits.request_s_max * 1_000_000:
+            observation: Observation = NotSent("the lease of the lane would not outlast a request")
+            return self._settle(claim, observation)
+        self.figures.attempts += 1
+        observation = await self._sink.send(claim, claim.idempotency_key)
+        return self._settle(claim, observation, sent=True)
+
+    def _settle(self, claim: Claim, observation: Observation, *, sent: bool = False) -> Settlement:
+        if sent:
+            self._learn(observation)
+        sink_up = self.breaker.state == "closed" and self.breaker.failures == 0
+        return settle(claim, observation, self._policy, self._uniform(), sink_up=sink_up)
+
+    def _learn(self, observation: Observation) -> None:
+        """What one answer says for all lanes: breaker and pace."""
+        now_ms = self._elapsed_ms()
+        before = self.breaker.state
+        if isinstance(observation, Answer) and observation.status in _SYSTEMIC_STATUS:
+            reason = f"Stripe refuses the credentials (HTTP {observation.status})"
+            self.breaker = self.breaker.tripped(now_ms, reason, self._uniform())
+        else:
+            match health(observation):
+                case "up":
+                    self.breaker = self.breaker.succeeded()
+                case "down":
+                    reason = _reason(observation)
+                    self.breaker = self.breaker.failed(now_ms, reason, self._uniform())
+                case "neutral":
+                    if isinstance(observation, Answer) and observation.status == 429:
+                        self._bucket = self._bucket.slower(now_ms * 1_000)
+                case _ as unreachable:
+                    assert_never(unreachable)
+        if self.breaker.state != before:
+            log.warning("sink", state=self.breaker.state, reason=self.breaker.reason)
+
+    async def _take_token(self) -> None:
+        while True:
+            self._bucket, wait_us = self._bucket.take(int(self._clock.elapsed_s() * 1_000_000))
+            if wait_us == 0:
+                return
+            await asyncio.sleep(wait_us / 1_000_000)
+
+    async def _record(self, settlement: Settlement) -> None:
+        """Writes the settlement, for as long as the ledger takes to come back.
+
+        If this process dies before, the lane's lease runs out and the attempt counts as possibly
+        executed: the next publisher asks Stripe again under the same identifier.
+        """
+        pause_s = 0.2
+        while True:
+            try:
+                await self._ledger.settle(settlement)
+            except LedgerUnavailableError as error:
+                self.figures.ledger_failures += 1
+                log.warning("ledger_unavailable", doing="settle", error=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(5.0, pause_s * 2)
+            else:
+                break
+        states = self.figures.states
+        states[settlement.state] = states.get(settlement.state, 0) + 1
+        if settlement.state == "dead":
+            log.error(
+                "meter_event_dead",
+                meter_event=settlement.claim.meter_event_id,
+                kind=settlement.dead_kind,
+                outcome=settlement.evidence.outcome,
+                code=settlement.evidence.code,
+            )
+
+    def _elapsed_ms(self) -> int:
+        return int(self._clock.elapsed_s() * 1_000)
+
+
+def _reason(observation: Observation) -> str:
+    if isinstance(observation, Answer):
+        return f"HTTP {observation.status}"
+    return observation.cause

@@ -1,0 +1,68 @@
+"""Ports: what the agents need of the world, one protocol each; adapters implement them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from streams.core.catalogue import MeterVersion
+from streams.core.fact import FactBatch, LedgerAnswer
+from streams.core.lane import Claim, Settlement
+from streams.core.observation import Observation
+
+
+class LedgerUnavailableError(Exception):
+    """The ledger did not answer, or answered that it cannot now; nothing was lost by it.
+
+    Facts stay unsent and are sent again, claims come back by their deadline.
+    """
+
+
+class FactsLedger(Protocol):
+    """Where partitions put their facts."""
+
+    async def apply_facts(self, batch: FactBatch) -> LedgerAnswer:
+        """One transaction; may be repeated. Raises `LedgerUnavailableError`."""
+        ...
+
+    async def load_catalogue(self) -> tuple[Sequence[MeterVersion], int]:
+        """All lines and the ledger's time in microseconds. Raises `LedgerUnavailableError`."""
+        ...
+
+    async def position(self, log_id: str, partition: int) -> int:
+        """The offset up to which the ledger holds a partition's facts; -1 for none."""
+        ...
+
+
+class LaneLedger(Protocol):
+    """Where publishing finds its work and writes what became of it."""
+
+    async def cut_entries(self, limit: int) -> int:
+        """Cuts what is due into entries; the number cut. Raises `LedgerUnavailableError`."""
+        ...
+
+    async def claim(self, worker: str, limit: int, lease_s: int) -> Sequence[Claim]:
+        """Lends at most `limit` lanes with their attempt rows written."""
+        ...
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Writes what an attempt did; a late answer of an expired claim is kept as well."""
+        ...
+
+
+class Sink(Protocol):
+    """Where usage is billed."""
+
+    async def send(self, meter_event: Claim, idempotency_key: str) -> Observation:
+        """One request; whatever happens is an observation, never an exception."""
+        ...
+
+
+class Outputs(Protocol):
+    """The output topics."""
+
+    def produce(self, topic: str, key: bytes | None, value: bytes) -> None:
+        """Hands a record over; it is not delivered before `flush` returns."""
+        ...
+
+    async def flush(self) -> None:
+        """Waits until the brokers have everything; raises when any delivery failed."""
+        ...
