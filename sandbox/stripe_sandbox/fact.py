@@ -1,0 +1,57 @@
+"""What the stand-in never forgets: the facts its journal holds and its state is folded from."""
+
+from typing import Literal
+
+import msgspec
+
+Formula = Literal["sum", "count", "last"]
+
+
+class Meter(msgspec.Struct, frozen=True, tag="meter"):
+    """A meter as it is from now on; a later fact of the same id replaces it."""
+
+    id: str
+    event_name: str
+    display_name: str
+    created_s: int
+    formula: Formula = "sum"
+    customer_key: str = "stripe_customer_id"
+    value_key: str = "value"
+    event_time_window: Literal["hour", "day"] | None = None
+    active: bool = True
+
+
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """A meter event that was answered with success, whether or not it counts in the end."""
+
+    identifier: str
+    customer: str
+    event_name: str
+    value: str
+    """The decimal text exactly as sent."""
+    timestamp_s: int
+    received_us: int
+    idempotency_key: str | None
+    refused: str | None = None
+    """Code of the asynchronous refusal: answered with success, never counted."""
+
+
+class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
+    """An adjustment took a recorded meter event back."""
+
+    identifier: str
+    at_us: int
+
+
+class StoredAnswer(msgspec.Struct, frozen=True, tag="answer"):
+    """The answer that an idempotency key gives from now on, for its day."""
+
+    idempotency_key: str
+    fingerprint: str
+    """Hash of method, path and parameters: other parameters under the key are refused."""
+    status: int
+    body: msgspec.Raw
+    at_us: int
+
+
+Fact = Meter | Recorded | Cancelled | StoredAnswer
