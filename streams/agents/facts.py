@@ -24,8 +24,8 @@ from streams.core.fact import (
     WentBack,
 )
 from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
+from streams.engine.errors import TableClosed
 from streams.engine.settlement import unsent_offset
-from streams.engine.table import TableClosed
 from streams.ports import FactsLedger, LedgerUnavailableError
 
 UNSENT_LIMIT: Final = 5_000

@@ -57,24 +57,11 @@ class PartitionMemory:
         self.dirty.difference_update(k for k, r in changed.items() if not r.dirty)
 
 
-class Memories:
-    """One memory for each table object; a reopened table gets a new one."""
+def memory_of(table: PartitionTable) -> PartitionMemory:
+    """The memory of this very table, loaded where there is none yet.
 
-    def __init__(self) -> None:
-        self._by_partition: dict[int, PartitionMemory] = {}
-
-    def of(self, table: PartitionTable) -> PartitionMemory:
-        """The memory of this very table, loaded where there is none yet."""
-        partition = table.log.partition
-        memory = self._by_partition.get(partition)
-        if memory is None or memory.table is not table:
-            memory = self._by_partition[partition] = PartitionMemory(table)
-        return memory
-
-    def open(self, tables: Iterable[PartitionTable]) -> list[PartitionMemory]:
-        """The memories of these tables; those of tables no longer owned are forgotten."""
-        owned = list(tables)
-        gone = set(self._by_partition) - {table.log.partition for table in owned}
-        for partition in gone:
-            del self._by_partition[partition]
-        return [self.of(table) for table in owned]
+    It hangs on the table, so a table that is discarded takes its memory along.
+    """
+    if not isinstance(table.memory, PartitionMemory):
+        table.memory = PartitionMemory(table)
+    return table.memory

@@ -14,9 +14,10 @@ Keyed = tuple[bytes | None, bytes]
 
 
 class SourceRecord(Protocol):
-    """One record of the events topic, as a chunk carries it."""
+    """One record of the events topic, as a chunk carries it; `timestamp_ms` is the log's own."""
 
     offset: int
+    timestamp_ms: int
     key: bytes | None
     value: bytes | None
 
@@ -56,7 +57,13 @@ class AwaitFresh:
 
 @dataclass(slots=True)
 class Decided:
-    """What follows from the records up to `last` (`first - 1` when none could be decided)."""
+    """What follows from the records up to `last` (`first - 1` when none could be decided).
+
+    `seen` holds (id, mark) of the identities judged for the first time; `pinned` the same for those
+    whose `received_at` runs ahead of the log, which no expiry may forget and which do not count for
+    `received_max_us` (-1: none). `facts` are (source offset, fact). `counts` names each record
+    decided exactly once.
+    """
 
     last: int
     stop: Hold | AwaitFresh | None = None
@@ -64,10 +71,11 @@ class Decided:
     review: list[Keyed] = field(default_factory=list)
     dead_letter: list[Keyed] = field(default_factory=list)
     seen: list[tuple[bytes, bytes]] = field(default_factory=list)
+    pinned: list[tuple[bytes, bytes]] = field(default_factory=list)
     readings: dict[Key, Reading] = field(default_factory=dict)
     facts: list[tuple[int, StoredFact]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    received_max_us: int = 0
+    received_max_us: int = -1
 
 
 def conflict_id(event: UsageEvent) -> bytes:

@@ -1,0 +1,162 @@
+"""Hops 3 to 5: a chunk of the events topic → verdicts, outputs, packed record, state.
+
+The order of effects is the guarantee, and each step is awaited: decide (pure), ask whose log it is,
+produce the outputs, produce one packed record, write the state in one batch. A worker that dies
+between any two of them repeats outputs at most; it never forgets an event nor counts one twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from streams import topics
+from streams.adapters.clock import Clock
+from streams.agents.catalogue_book import CatalogueBook
+from streams.agents.memory import PartitionMemory, memory_of
+from streams.core import fact_codec
+from streams.core.admission import decide
+from streams.core.catalogue import Catalogue
+from streams.core.decided import AwaitFresh, Decided, Hold, Place
+from streams.core.level import encode_key, encode_reading
+from streams.engine.chunk import Chunk
+from streams.engine.errors import PartitionHeld
+from streams.engine.log import anchor_of
+from streams.engine.packed_log import PackedLog
+from streams.engine.settlement import Settlement, unsent_key
+from streams.ports import Outputs
+
+CATALOGUE_DEADLINE_S: Final = 20.0
+log = structlog.get_logger("admit")
+
+
+@dataclass(slots=True)
+class AdmitFigures:
+    """Counts since the start, by verdict; for metrics and the status line."""
+
+    chunks: int = 0
+    records: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    held: dict[int, str] = field(default_factory=dict)
+
+
+class Admitter:
+    """The agent's body: one chunk at a time."""
+
+    def __init__(
+        self,
+        book: CatalogueBook,
+        outputs: Outputs,
+        packed_log: PackedLog,
+        clock: Clock,
+        home: Callable[[bytes], int],
+    ) -> None:
+        self._book = book
+        self._outputs = outputs
+        self._packed_log = packed_log
+        self._clock = clock
+        self._home = home
+        self.figures = AdmitFigures()
+
+    async def admit(self, chunk: Chunk) -> None:
+        """Settles the chunk, or as much of it as may be decided now.
+
+        Raises:
+            PartitionHeld: what is left waits for a person, newer code or the ledger; everything
+                before it is settled.
+            EngineError: the chunk was not settled and its table must be read again.
+        """
+        fetched_at_s = self._clock.elapsed_s()
+        memory = memory_of(chunk.table)
+        decided, catalogue = await self._decide(chunk, memory, fetched_at_s)
+        chunk.step("decided")
+        if decided.last >= chunk.first:
+            await self._settle(chunk, memory, decided, catalogue)
+        if isinstance(decided.stop, Hold):
+            raise PartitionHeld(decided.stop.reason)
+        chunk.settled()
+
+    async def _decide(
+        self, chunk: Chunk, memory: PartitionMemory, fetched_at_s: float
+    ) -> tuple[Decided, Catalogue]:
+        catalogue = self._book.catalogue
+        if catalogue is not None:
+            fresh = self._book.is_younger_than(fetched_at_s)
+            decided = decide(chunk.records, self._place(chunk, memory), catalogue, fresh=fresh)
+            if not isinstance(decided.stop, AwaitFresh):
+                return decided, catalogue
+        catalogue = await self._book.younger_than(fetched_at_s, CATALOGUE_DEADLINE_S)
+        if catalogue is None:
+            raise PartitionHeld(WAITS_FOR_LEDGER)
+        decided = decide(chunk.records, self._place(chunk, memory), catalogue, fresh=True)
+        if isinstance(decided.stop, AwaitFresh):
+            reason = (
+                f"the record at offset {decided.stop.offset} lies beyond what the catalogue can "
+                "answer for: compare the clocks of the ledger and of the service's database"
+            )
+            decided.stop = Hold(decided.stop.offset, reason)
+        return decided, catalogue
+
+    def _place(self, chunk: Chunk, memory: PartitionMemory) -> Place:
+        partition = chunk.log.partition
+        return Place(
+            topic=chunk.log.topic,
+            partition=partition,
+            lookup=chunk.table.seen,
+            at_home=lambda key: self._home(key) == partition,
+            readings=memory.readings,
+            floor_us=chunk.table.floor_us,
+            suspect=chunk.suspect,
+        )
+
+    async def _settle(
+        self, chunk: Chunk, memory: PartitionMemory, decided: Decided, catalogue: Catalogue
+    ) -> None:
+        await chunk.verify_log()
+        await chunk.fence()
+        for topic, records in (
+            (topics.ACCEPTED, decided.accepted),
+            (topics.REVIEW, decided.review),
+            (topics.DEAD_LETTER, decided.dead_letter),
+        ):
+            for key, value in records:
+                self._outputs.produce(topic, key, value)
+        await self._outputs.flush()
+        chunk.step("outputs_produced")
+        settlement = settlement_of(chunk, decided, catalogue)
+        await self._packed_log.append(chunk.log, settlement)
+        chunk.step("packed_produced")
+        chunk.table.settle(settlement)
+        chunk.step("batch_written")
+        memory.settled(decided.readings, catalogue.hash)
+        self.figures.chunks += 1
+        self.figures.records += decided.last - chunk.first + 1
+        self.figures.verdicts.update(decided.counts)
+
+
+WAITS_FOR_LEDGER: Final = "waits for the ledger: the meter catalogue could not be read"
+
+
+def settlement_of(chunk: Chunk, decided: Decided, catalogue: Catalogue) -> Settlement:
+    """What the decided part of a chunk leaves behind."""
+    whole = decided.last == chunk.last
+    records = chunk.records
+    if not whole:
+        records = [record for record in records if record.offset <= decided.last]
+    last = records[-1]
+    return Settlement(
+        first=chunk.first,
+        last=decided.last,
+        anchor=anchor_of(last.offset, last.key, last.value),
+        catalogue_hash=catalogue.hash,
+        timestamp_ms_max=max(record.timestamp_ms for record in records),
+        received_max_us=decided.received_max_us if decided.seen else -1,
+        seen=decided.seen,
+        levels=[(encode_key(k), encode_reading(r)) for k, r in decided.readings.items()],
+        unsent=[
+            (unsent_key(offset, sequence), fact_codec.encode(fact))
+            for sequence, (offset, fact) in enumerate(decided.facts)
+        ],
+    )

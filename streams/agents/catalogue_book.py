@@ -1,0 +1,93 @@
+"""The catalogue as this worker has it: read from the ledger again and again, never guessed."""
+
+import asyncio
+
+import structlog
+
+from streams.adapters.clock import Clock
+from streams.core.catalogue import Catalogue, is_prefix
+from streams.ports import FactsLedger, LedgerUnavailableError
+
+log = structlog.get_logger("catalogue")
+
+
+class CatalogueContradictionError(Exception):
+    """A line of the rule book is gone or changed: this is another ledger, or somebody edited it.
+
+    Verdicts given so far rest on the old lines, so the worker stops instead of going on by others.
+    """
+
+
+class CatalogueBook:
+    """The newest reading, and a way to ask for one that is younger than some moment."""
+
+    def __init__(self, ledger: FactsLedger, clock: Clock, notice_us: int) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._notice_us = notice_us
+        self._catalogue: Catalogue | None = None
+        self._asked_at_s = float("-inf")
+        self._changed = asyncio.Condition()
+        self._wanted = asyncio.Event()
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The newest reading, None before the first."""
+        return self._catalogue
+
+    def age_s(self) -> float:
+        """Seconds since the newest reading was asked for."""
+        return self._clock.elapsed_s() - self._asked_at_s
+
+    async def refresh(self) -> bool:
+        """Reads once; whether the ledger answered.
+
+        Raises:
+            CatalogueContradictionError: the new reading does not contain the old one.
+        """
+        asked_at_s = self._clock.elapsed_s()
+        try:
+            versions, now_us = await self._ledger.load_catalogue()
+        except LedgerUnavailableError as error:
+            log.warning("ledger_unavailable", doing="catalogue", error=str(error))
+            return False
+        catalogue = Catalogue(tuple(versions), now_us, self._notice_us)
+        before = self._catalogue
+        if before is not None and not is_prefix(before.versions, catalogue.versions):
+            message = "the ledger's meter catalogue lost or changed lines that verdicts rest on"
+            raise CatalogueContradictionError(message)
+        if before is None or before.hash != catalogue.hash:
+            log.info("catalogue", lines=len(catalogue.versions), hash=catalogue.hash.hex())
+        self._catalogue, self._asked_at_s = catalogue, asked_at_s
+        async with self._changed:
+            self._changed.notify_all()
+        return True
+
+    async def keep_fresh(self, pause_s: float) -> None:
+        """Reads for ever: every `pause_s` seconds, at once when somebody waits for a reading."""
+        while True:
+            answered = await self.refresh()
+            wait_s = pause_s if answered else min(1.0, pause_s)
+            self._wanted.clear()
+            try:
+                await asyncio.wait_for(self._wanted.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+    async def younger_than(self, moment_s: float, deadline_s: float) -> Catalogue | None:
+        """A reading asked for after `moment_s` of the elapsed clock; None past the deadline."""
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._wait_for(moment_s), deadline_s)
+            except TimeoutError:
+                return None
+        return self._catalogue
+
+    def is_younger_than(self, moment_s: float) -> bool:
+        """Whether the newest reading was asked for after that moment."""
+        return self._asked_at_s > moment_s
+
+    async def _wait_for(self, moment_s: float) -> None:
+        while not self.is_younger_than(moment_s):
+            self._wanted.set()
+            await self._changed.wait()
