@@ -1,0 +1,41 @@
+# Ten targets; `make help` names them. Everything runs from .venv, which `make sync` builds.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+SEEDS ?= 500
+
+.PHONY: help sync fmt check test stack demo drill bench
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+sync: .venv/.synced ## the tools and libraries of requirements.lock, by hash, in .venv
+
+.venv/.synced: requirements.lock pyproject.toml .ci/sync
+	@PYTHON=$(PYTHON) .ci/sync
+	@touch $@
+
+fmt: sync ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: sync ## linters, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: sync check ## everything CI runs: checks, unit, contract, integration, kill tests
+	$(BIN)/python -m tests.run
+
+stack: sync ## a local stack that stays up: Postgres, Kafka, Connect, stand-in, worker
+	$(BIN)/tailrace sandbox up
+
+demo: sync ## the whole story on a real stack, proved and cleaned up
+	@$(BIN)/tailrace demo
+
+drill: sync ## the faults, on the real stack, with a report
+	$(BIN)/pytest tests/drills -m drill
+
+bench: sync ## speed beside what people would use instead, in one run
+	$(BIN)/python -m tests.bench
