@@ -1,0 +1,1 @@
+"""The frame: chunks from Kafka, a table per partition, a packed log. Knows nothing of usage."""

@@ -1,0 +1,89 @@
+"""What a decided chunk leaves behind: written to the packed log and to the table as one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from streams.engine.errors import SettlementRefused
+from streams.engine.log import ANCHOR_BYTES
+
+ID_BYTES: Final = 16
+"""Length of an event id."""
+UNSENT_KEY_BYTES: Final = 12
+"""Length of an unsent key: 8-byte big-endian source offset, 4-byte big-endian sequence."""
+
+Pair = tuple[bytes, bytes]
+"""A key and its value, both opaque to the engine."""
+
+
+def unsent_key(offset: int, sequence: int) -> bytes:
+    """Key of a fact: where it came from, and its number among the facts of that record."""
+    return offset.to_bytes(8, "big") + sequence.to_bytes(4, "big")
+
+
+def unsent_offset(key: bytes) -> int:
+    """Source offset a fact came from."""
+    return int.from_bytes(key[:8], "big")
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Everything one chunk changes, settled in one step or not at all."""
+
+    first: int
+    """First source offset covered; the table's applied offset + 1."""
+    last: int
+    """Last source offset covered; becomes the applied offset."""
+    anchor: bytes
+    """`Chunk.anchor`: fingerprint of the last record."""
+    catalogue_hash: bytes
+    """Hash of the rules that judged the chunk."""
+    timestamp_ms_max: int
+    """`Chunk.timestamp_ms_max`: greatest log append time in the chunk."""
+    received_max_us: int = -1
+    """Greatest `received_at` among `seen` (not `pinned`); -1 when there is none."""
+    seen: list[Pair] = field(default_factory=list)
+    """(event id, value) of every id first seen in this chunk; values all of one length."""
+    pinned: list[Pair] = field(default_factory=list)
+    """The same for ids that no generation may drop: their `received_at` is ahead of log time."""
+    levels: list[Pair] = field(default_factory=list)
+    """(key, new value) of every level the chunk changed."""
+    unsent: list[Pair] = field(default_factory=list)
+    """(`unsent_key`, value) of every fact for the ledger."""
+    packed_offset: int = -1
+    """Offset its packed record got; set by `PackedLog.append`."""
+
+    def check(self) -> None:
+        """Refuse what cannot be stored.
+
+        Raises:
+            SettlementRefused: naming the field and the rule.
+        """
+        problems = [
+            text
+            for wrong, text in (
+                (self.first < 0 or self.last < self.first, "first, last: 0 <= first <= last"),
+                (len(self.anchor) != ANCHOR_BYTES, f"anchor: {ANCHOR_BYTES} bytes"),
+                (_uneven(self.seen + self.pinned), "seen, pinned: values all of one length"),
+                (
+                    any(len(key) != ID_BYTES for key, _ in (*self.seen, *self.pinned)),
+                    f"seen, pinned: ids of {ID_BYTES} bytes",
+                ),
+                (
+                    any(not self._covers(key) for key, _ in self.unsent),
+                    f"unsent: keys of {UNSENT_KEY_BYTES} bytes with an offset in [first, last]",
+                ),
+            )
+            if wrong
+        ]
+        if problems:
+            raise SettlementRefused(
+                f"settlement of {self.first}..{self.last}: " + "; ".join(problems)
+            )
+
+    def _covers(self, key: bytes) -> bool:
+        return len(key) == UNSENT_KEY_BYTES and self.first <= unsent_offset(key) <= self.last
+
+
+def _uneven(pairs: Sequence[Pair]) -> bool:
+    return len({len(value) for _, value in pairs}) > 1
