@@ -1,0 +1,1 @@
+"""The demo: one story on the real stack, with faults in the middle and a proof at the end."""
