@@ -1,0 +1,277 @@
+"""Audit: registry, cells, registry again → each minute equal, lost, phantom, mixed or open.
+
+In: what the key registry held before and after the cells were read, per minute of `received_at`.
+Everything in the first reading has been settled before the cells are read (canaries committed
+after it have arrived), and everything in the cells was committed before the second reading. So
+first ⊆ cells ⊆ second holds whatever is in flight, without asking a clock: what breaks it is lost
+or phantom, and what lies strictly between is open.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from streams.core.identity import DIGEST_MODULUS
+from streams.core.instant import MINUTE_US
+
+Group = Literal["usage", "conflict", "canary"]
+MinuteVerdict = Literal["equal", "lost", "phantom", "mixed", "open"]
+
+GROUP_OF_KIND: Final[Mapping[str, Group]] = {
+    "usage": "usage",
+    "correction": "usage",
+    "conflict": "conflict",
+    "canary": "canary",
+}
+"""What the registry calls its rows."""
+
+GROUP_OF_CLASS: Final[Mapping[str, Group]] = {
+    "accepted": "usage",
+    "review": "usage",
+    "dead": "usage",
+    "correction": "usage",
+    "conflict": "conflict",
+    "canary": "canary",
+}
+"""What the workers call a first verdict. Together the usage classes equal the usage kinds."""
+
+
+class UnknownClassError(Exception):
+    """A kind or verdict class that this code cannot place: upgrade the command, audit again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many identities, and the sum of their contents modulo 2^128."""
+
+    count: int
+    digest: int
+
+    def plus(self, other: "Tally") -> "Tally":
+        """Both together."""
+        return Tally(self.count + other.count, (self.digest + other.digest) % DIGEST_MODULUS)
+
+    def minus(self, other: "Tally") -> "Tally":
+        """What this has and the other has not; the count may be negative."""
+        return Tally(self.count - other.count, (self.digest - other.digest) % DIGEST_MODULUS)
+
+
+NOTHING: Final = Tally(0, 0)
+
+
+class Row(NamedTuple):
+    """One line of either side: a minute (UTC microseconds), a kind or class, a tally."""
+
+    minute_us: int
+    name: str
+    tally: Tally
+
+
+Readings = Mapping[tuple[int, Group], Tally]
+
+
+class Judgment(NamedTuple):
+    """One minute of one group: what the registry says (twice) and what the cells say."""
+
+    minute_us: int
+    group: Group
+    verdict: MinuteVerdict
+    first: Tally
+    cells: Tally
+    second: Tally
+
+    @property
+    def lost(self) -> int:
+        """Identities that certainly got no verdict, at least."""
+        if self.verdict == "mixed":
+            return 1
+        return self.first.count - self.cells.count if self.verdict == "lost" else 0
+
+    @property
+    def phantom(self) -> int:
+        """Verdicts on identities that nobody recorded, at least."""
+        if self.verdict == "mixed":
+            return 1
+        return self.cells.count - self.second.count if self.verdict == "phantom" else 0
+
+
+class Identity(NamedTuple):
+    """One row of the registry, as a finding names it."""
+
+    event_id: str
+    kind: str
+    tenant_id: str
+    event_key: str
+    content: int
+
+
+class Named(NamedTuple):
+    """The identities behind a difference; when not exact, they are among these."""
+
+    identities: tuple[Identity, ...]
+    exact: bool
+
+
+def registry_readings(rows: Iterable[Row]) -> Readings:
+    """The registry's rows by minute and group.
+
+    Raises:
+        UnknownClassError: a kind that this code does not know.
+    """
+    return _folded(rows, GROUP_OF_KIND, "registry kind")
+
+
+def cell_readings(rows: Iterable[Row]) -> Readings:
+    """The ledger's cells by minute and group, all partitions and logs together.
+
+    Raises:
+        UnknownClassError: a verdict class that this code does not know.
+    """
+    return _folded(rows, GROUP_OF_CLASS, "verdict class")
+
+
+def judge(first: Readings, cells: Readings, second: Readings) -> list[Judgment]:
+    """Every minute and group that any side knows, in order of time."""
+    judgments = []
+    for minute_us, group in sorted(first.keys() | cells.keys() | second.keys()):
+        place = (minute_us, group)
+        before, held, after = (side.get(place, NOTHING) for side in (first, cells, second))
+        judgments.append(
+            Judgment(minute_us, group, _verdict(before, held, after), before, held, after)
+        )
+    return judgments
+
+
+def sealable(judgments: Iterable[Judgment], floor_us: int) -> dict[int, Tally]:
+    """Minutes that are equal in every group and can get no further identities.
+
+    Args:
+        judgments: of one audit.
+        floor_us: no transaction that may still commit began before this instant (the source
+            database's clock), so every later `received_at` lies at or after it.
+    """
+    totals: dict[int, Tally] = {}
+    unfinished: set[int] = set()
+    for judgment in judgments:
+        if judgment.verdict != "equal" or judgment.minute_us + MINUTE_US > floor_us:
+            unfinished.add(judgment.minute_us)
+        totals[judgment.minute_us] = totals.get(judgment.minute_us, NOTHING).plus(judgment.second)
+    return {minute: tally for minute, tally in totals.items() if minute not in unfinished}
+
+
+def broken_seals(sealed: Mapping[int, Tally], second: Readings) -> list[int]:
+    """Sealed minutes whose registry says something else today; one that retention took is none."""
+    totals: dict[int, Tally] = defaultdict(lambda: NOTHING)
+    for (minute_us, _), tally in second.items():
+        totals[minute_us] = totals[minute_us].plus(tally)
+    return sorted(m for m, tally in sealed.items() if m in totals and totals[m] != tally)
+
+
+def name_missing(identities: Sequence[Identity], held: Tally) -> Named:
+    """Which of a minute's identities have no verdict.
+
+    Args:
+        identities: all identities of the minute and group.
+        held: what the cells say of it.
+    """
+    missing = _total(identities).minus(held)
+    if missing.count <= 0:
+        return Named((), exact=False)
+    if held.count == 0:
+        return Named(tuple(identities), exact=held.digest == 0)
+    places = _subset(identities, missing)
+    if places is None and (left := _subset(identities, held)) is not None:
+        places = frozenset(range(len(identities))) - left
+    return _named(identities, places, otherwise=tuple(identities))
+
+
+def name_repeated(identities: Sequence[Identity], held: Tally) -> Named:
+    """Which of a minute's identities got more than one verdict; empty when it is none of them."""
+    return _named(identities, _subset(identities, held.minus(_total(identities))), otherwise=())
+
+
+SEARCH_DEPTH: Final = 3
+SEARCH_WIDTH_MAX: Final = 3_000
+"""Three of 3,000 are some 9 million sums, a few seconds; a minute with more is listed whole."""
+
+
+def _named(
+    identities: Sequence[Identity],
+    places: frozenset[int] | None,
+    otherwise: tuple[Identity, ...],
+) -> Named:
+    if places is None:
+        return Named(otherwise, exact=False)
+    return Named(tuple(identities[place] for place in sorted(places)), exact=True)
+
+
+def _subset(identities: Sequence[Identity], wanted: Tally) -> frozenset[int] | None:
+    """Places of up to three identities whose contents add up to the wanted digest."""
+    if not 1 <= wanted.count <= min(SEARCH_DEPTH, len(identities)):
+        return None
+    if wanted.count == SEARCH_DEPTH and len(identities) > SEARCH_WIDTH_MAX:
+        return None
+    contents = [identity.content for identity in identities]
+    places = _addends(contents, wanted.count, wanted.digest, 0)
+    return None if places is None else frozenset(places)
+
+
+def _addends(contents: Sequence[int], number: int, target: int, start: int) -> list[int] | None:
+    """Places at or after `start`, rising, whose contents add up to `target`."""
+    if number == 1:
+        return next(([p] for p in range(start, len(contents)) if contents[p] == target), None)
+    if number == 2:
+        return _pair(contents, target, start)
+    for place in range(start, len(contents) - number + 1):
+        rest = _addends(
+            contents, number - 1, (target - contents[place]) % DIGEST_MODULUS, place + 1
+        )
+        if rest is not None:
+            return [place, *rest]
+    return None
+
+
+def _pair(contents: Sequence[int], target: int, start: int) -> list[int] | None:
+    passed: dict[int, int] = {}
+    for place in range(start, len(contents)):
+        partner = passed.get((target - contents[place]) % DIGEST_MODULUS)
+        if partner is not None:
+            return [partner, place]
+        passed.setdefault(contents[place], place)
+    return None
+
+
+def _total(identities: Iterable[Identity]) -> Tally:
+    total = NOTHING
+    for identity in identities:
+        total = total.plus(Tally(1, identity.content))
+    return total
+
+
+def _folded(rows: Iterable[Row], groups: Mapping[str, Group], what: str) -> Readings:
+    readings: dict[tuple[int, Group], Tally] = {}
+    for row in rows:
+        group = groups.get(row.name)
+        if group is None:
+            message = (
+                f"{what} {row.name!r} is unknown to this command: upgrade it, then audit again"
+            )
+            raise UnknownClassError(message)
+        place = (row.minute_us, group)
+        readings[place] = readings.get(place, NOTHING).plus(row.tally)
+    return readings
+
+
+def _verdict(first: Tally, cells: Tally, second: Tally) -> MinuteVerdict:
+    """Holds first ⊆ cells ⊆ second? A registry that shrank meanwhile proves nothing."""
+    if second.count < first.count:
+        return "open"
+    if cells.count < first.count:
+        return "lost"
+    if cells.count > second.count:
+        return "phantom"
+    for side in (first, second):
+        if cells.count == side.count and cells.digest != side.digest:
+            return "mixed"
+    return "equal" if first == second else "open"
