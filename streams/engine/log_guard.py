@@ -1,0 +1,121 @@
+"""Whose log is this? The broker's answer, asked before state is used and after each fetch."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaException, TopicCollection
+
+from streams.engine.errors import LogChanged, LogUnknown, LogUnverified
+from streams.engine.kafka_faults import error_of, is_passing, is_unknown_topic, text_of
+from streams.engine.log import LogId
+
+_RETRY_PAUSE_S: Final = 0.2
+_REQUEST_TIMEOUT_S: Final = 10.0
+
+Seconds = Callable[[], float]
+"""A clock in seconds that also counts while the machine is suspended."""
+
+
+class TopicAdmin(Protocol):
+    """The part of confluent-kafka's `AdminClient` that is used here."""
+
+    # The library's own signature says no more than this.
+    def describe_topics(self, topics: TopicCollection, **kwargs: Any) -> dict[str, "Future[Any]"]:
+        """Start asking about topics; one future per name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLife:
+    """One life of a topic."""
+
+    topic_id: str
+    """Id the broker gave it."""
+    partitions: int
+    """How many partitions it has."""
+
+
+class TopicInquiry:
+    """Asks the broker for the present life of a topic."""
+
+    def __init__(self, admin: TopicAdmin, clock: Seconds, *, patience_s: float) -> None:
+        """Ask through an admin client.
+
+        Args:
+            admin: may be shared by threads.
+            clock: seconds.
+            patience_s: how long "unknown topic" or silence is asked again before it is believed;
+                a broker that just started says "unknown" for a moment.
+        """
+        self._admin = admin
+        self._clock = clock
+        self._patience_s = patience_s
+
+    def ask(self, topic: str) -> "Future[Any]":
+        """Start asking; the answer is read by `verify`."""
+        answers = self._admin.describe_topics(
+            TopicCollection([topic]), request_timeout=_REQUEST_TIMEOUT_S
+        )
+        return answers[topic]
+
+    def life(self, topic: str) -> TopicLife:
+        """The topic's present life. Blocks.
+
+        Raises:
+            LogUnknown: the broker does not know the topic.
+            KafkaException: the broker cannot be asked; trying later may help.
+        """
+        deadline = self._clock() + self._patience_s
+        pause = threading.Event()
+        while True:
+            try:
+                return _life(self.ask(topic).result())
+            except KafkaException as exception:
+                error = error_of(exception)
+                if not is_unknown_topic(error) or self._clock() >= deadline:
+                    raise self._unknown(topic, exception) from exception
+            pause.wait(_RETRY_PAUSE_S)
+
+    async def verify(self, log: LogId, question: "Future[Any]") -> None:
+        """Await the answer to a question asked after the fetch, and compare.
+
+        The old id, seen after the fetch, proves that the fetch was from the old log.
+
+        Raises:
+            LogChanged: the topic is another one by now.
+            LogUnverified: no answer in time.
+        """
+        deadline = self._clock() + self._patience_s
+        while True:
+            try:
+                life = _life(await asyncio.wrap_future(question))
+            except KafkaException as exception:
+                error = error_of(exception)
+                passing = is_passing(error) or is_unknown_topic(error)
+                if not passing or self._clock() >= deadline:
+                    raise LogUnverified(
+                        f"{log}: the broker did not say whose log this is: {text_of(error)}"
+                    ) from exception
+            else:
+                if life.topic_id != log.topic_id:
+                    raise LogChanged(
+                        f"{log}: the topic was deleted and created again while it was read; it "
+                        f"has the id {life.topic_id} now"
+                    )
+                return
+            await asyncio.sleep(_RETRY_PAUSE_S)
+            question = self.ask(log.topic)
+
+    def _unknown(self, topic: str, exception: KafkaException) -> Exception:
+        if not is_unknown_topic(error_of(exception)):
+            return exception
+        return LogUnknown(
+            f"topic {topic} does not exist on the broker: create the topics, restart the worker"
+        )
+
+
+def _life(description: Any) -> TopicLife:
+    return TopicLife(str(description.topic_id), len(description.partitions))

@@ -1,0 +1,136 @@
+"""A record that kills workers is found and set apart; nothing else is slowed down for it.
+
+What is known travels with the partition, as metadata of the group's offset, because the worker that
+knew it is dead. A mark is written before a chunk is handed over and means "someone is trying this";
+finding it again, with no offset settled since, means that whoever tried did not come back. An idle
+partition hands nothing over, so it is never marked, however often it moves.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+SINGLE_FROM_START: Final = 3
+"""The start without progress from which the records are handed over one by one."""
+SUSPECT_FROM_TRY: Final = 3
+"""The try of one record alone from which it is only parked, not decoded: it killed twice."""
+HOLD_FROM_TRY: Final = 5
+"""The try from which not even parking helped, and the partition is held."""
+
+
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the last worker was about to do."""
+
+    applied: int
+    """Applied offset at that moment; another one now means progress."""
+    starts: int
+    """How many workers began here without settling anything."""
+    until: int
+    """Greatest offset any of them had in hand: behind it nobody has died yet."""
+    trying: int = -1
+    """Offset handed over alone; -1 when it was a whole chunk."""
+    tries: int = 0
+    """How many workers tried that offset alone."""
+
+    def encode(self) -> str:
+        """Text for the offset's metadata."""
+        return msgspec.json.encode(self).decode()
+
+
+def decode(metadata: str | None) -> Mark | None:
+    """Read a mark; None for anything else, which then counts as no mark."""
+    if not metadata:
+        return None
+    try:
+        return msgspec.json.decode(metadata, type=Mark)
+    except msgspec.DecodeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Hand the chunk over as it is; write the mark first, if there is one to write."""
+
+    mark: Mark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Hand the first record over alone, with the mark written first."""
+
+    mark: Mark
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Hand nothing over."""
+
+    reason: str
+
+
+Plan = Whole | Alone | Held
+
+
+class Isolation:
+    """How one assigned partition is to be handed over; one object per assignment."""
+
+    def __init__(self, mark: Mark | None) -> None:
+        """Begin an assignment with the mark found in the group's offset."""
+        self._mark = mark
+        self._marked_here = False
+
+    @property
+    def mark(self) -> Mark | None:
+        """The mark that is written now, as far as this worker knows."""
+        return self._mark
+
+    def plan(self, applied: int, offset: int, last: int) -> Plan:
+        """What to do with a chunk.
+
+        Args:
+            applied: applied offset of the table.
+            offset: offset of the chunk's first record.
+            last: offset of its last record.
+        """
+        mark = self._mark
+        stuck = mark is not None and mark.applied == applied
+        if mark is not None and mark.starts >= SINGLE_FROM_START and applied < mark.until:
+            return self._alone(mark, applied, offset)
+        if self._marked_here:
+            return Whole(None)
+        starts = mark.starts + 1 if mark is not None and stuck else 1
+        until = max(last, mark.until) if mark is not None and stuck else last
+        fresh = Mark(applied, starts, until)
+        if starts >= SINGLE_FROM_START:
+            return self._alone(fresh, applied, offset)
+        return Whole(fresh)
+
+    def marked(self, mark: Mark) -> Mark | None:
+        """The mark of a plan is written; returns the one it replaced, to undo it."""
+        before = self._mark
+        self._mark = mark
+        self._marked_here = True
+        return before
+
+    def undone(self, before: Mark | None) -> None:
+        """The mark was taken back: what stopped the chunk was no record of it."""
+        self._mark = before
+        self._marked_here = False
+
+    def _alone(self, mark: Mark, applied: int, offset: int) -> Plan:
+        tries = mark.tries + 1 if mark.trying == offset and mark.applied == applied else 1
+        if tries >= HOLD_FROM_TRY:
+            return Held(
+                f"the record at offset {offset} ended {mark.tries} workers, the last "
+                f"{HOLD_FROM_TRY - SUSPECT_FROM_TRY} of them although it was not decoded: look at "
+                "the workers' logs, then resume the partition"
+            )
+        tried = replace_mark(mark, applied=applied, trying=offset, tries=tries)
+        return Alone(tried, suspect=tries >= SUSPECT_FROM_TRY)
+
+
+def replace_mark(mark: Mark, *, applied: int, trying: int, tries: int) -> Mark:
+    """A mark for the next record handed over alone."""
+    return msgspec.structs.replace(mark, applied=applied, trying=trying, tries=tries)

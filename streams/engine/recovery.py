@@ -1,0 +1,272 @@
+"""A partition that was just assigned → its table, equal to what every worker so far has settled.
+
+A table that was kept here reads on in the packed log from where it stopped (warm). Without one, or
+when the packed log does not continue it, everything is read (cold). When the packed log does not
+reach back far enough, the source log itself is judged again from its start. When that does not
+either, the partition is held for a person.
+"""
+
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+from confluent_kafka import Consumer, KafkaException
+from rocksdict import Cache
+
+from streams.engine.absorb import MergeRules, absorb
+from streams.engine.data_dir import DataDirectory, quarantine
+from streams.engine.errors import (
+    LogRecreated,
+    PartitionCountChanged,
+    RecoveryCancelled,
+    RecoveryGap,
+    StateDamaged,
+)
+from streams.engine.kafka_faults import error_of, is_passing, text_of
+from streams.engine.log import LogId
+from streams.engine.log_guard import TopicInquiry
+from streams.engine.log_reader import Cancelled, LogReader
+from streams.engine.packed import PackedRecord
+from streams.engine.packed_reader import PackedReader, continuing
+from streams.engine.ranges import Coverage
+from streams.engine.source_check import check_position, source_marks
+from streams.engine.table import PartitionTable, open_table
+
+_RETRY_PAUSE_S: Final = 0.5
+log_ = structlog.get_logger("engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What recovering needs, the same for every partition."""
+
+    topic: str
+    """Source topic."""
+    packed_topic: str
+    """Packed log; partition n holds the state of source partition n."""
+    partitions: int
+    """Partition count both must have."""
+    directory: DataDirectory
+    """Where tables lie."""
+    width_ms: int
+    """Width of a generation."""
+    reach_back_ms: int
+    """How far back state must reach: what may still change or be looked up, and a day."""
+    rules: MergeRules
+    """How values of one key become one."""
+    consumer: Callable[[], Consumer]
+    """Makes a consumer that is no member of the group."""
+    inquiry: TopicInquiry
+    """Asks for topic ids."""
+    cache: Cache
+    """Block cache shared by the tables of this process."""
+    acknowledged: Callable[[LogId], int]
+    """Source offset up to which the ledger has everything; -1 when it does not know the log or
+    cannot be asked: then facts are sent again. Blocks, is called on a recovery thread."""
+
+
+def recover(recovery: Recovery, partition: int, cancelled: Cancelled) -> PartitionTable:
+    """Recover one partition; tries again while the broker is away. Blocks.
+
+    Raises:
+        LogRefused: the partition must be held; the text says what to do.
+        RecoveryCancelled: the partition moved away meanwhile; nothing is left open.
+        StateUnavailable: the disk is full or not accessible.
+        KafkaException: the broker refuses in a way that does not pass.
+    """
+    pause = threading.Event()
+    while True:
+        try:
+            with closing(LogReader(recovery.consumer())) as reader:
+                return _Attempt(recovery, partition, reader, cancelled).run()
+        except KafkaException as exception:
+            error = error_of(exception)
+            if not is_passing(error):
+                raise
+            log_.warning("recovery_waits", partition=partition, error=text_of(error))
+        except StateDamaged as damage:
+            quarantine(recovery.directory.table(recovery.topic, partition), str(damage))
+        if cancelled():
+            raise RecoveryCancelled(f"{recovery.topic}[{partition}]: moved away")
+        pause.wait(_RETRY_PAUSE_S)
+
+
+class _PackedGap(Exception):  # noqa: N818  # never leaves this module
+    """The packed log does not continue the table kept here."""
+
+
+class _Attempt:
+    """One attempt at one partition."""
+
+    def __init__(
+        self, recovery: Recovery, partition: int, reader: LogReader, cancelled: Cancelled
+    ) -> None:
+        self._recovery = recovery
+        self._partition = partition
+        self._reader = reader
+        self._cancelled = cancelled
+        self._path = recovery.directory.table(recovery.topic, partition)
+        self._log = LogId(recovery.topic, self._life(recovery.topic), partition)
+        self._packed_id = self._life(recovery.packed_topic)
+        self._acknowledged = recovery.acknowledged(self._log)
+        self._packed = PackedReader(reader, recovery.packed_topic, self._log, cancelled)
+
+    def run(self) -> PartitionTable:
+        table = self._opened()
+        try:
+            self._check_identity(table)
+            if table.meta.complete:
+                try:
+                    self._warm(table)
+                except _PackedGap as gap:
+                    log_.warning("recovery_cold", log=str(self._log), reason=str(gap))
+                    table = self._emptied(table)
+            if not table.meta.complete:
+                table = self._cold(table)
+            # Asked last: other workers may have settled more while the packed log was read.
+            marks = source_marks(self._reader, self._log, self._cancelled)
+            check_position(self._reader, table, marks, self._acknowledged, self._cancelled)
+            self._finish(table)
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+    def _life(self, topic: str) -> str:
+        life = self._recovery.inquiry.life(topic)
+        if life.partitions != self._recovery.partitions:
+            raise PartitionCountChanged(
+                f"topic {topic} has {life.partitions} partitions, {self._recovery.partitions} are "
+                "configured: keys are at home elsewhere now. Never change the count of a topic in "
+                "use; open a new topic for more"
+            )
+        return life.topic_id
+
+    def _opened(self) -> PartitionTable:
+        table = open_table(
+            self._path,
+            self._log,
+            partitions=self._recovery.partitions,
+            width_ms=self._recovery.width_ms,
+            cache=self._recovery.cache,
+        )
+        acknowledged = max(table.meta.acknowledged, self._acknowledged)
+        if table.meta.complete:
+            acknowledged = min(acknowledged, table.applied)
+        meta = msgspec.structs.replace(table.meta, acknowledged=acknowledged)
+        table.replace(lambda _: None, meta)
+        return table
+
+    def _emptied(self, table: PartitionTable) -> PartitionTable:
+        table.close()
+        shutil.rmtree(self._path)
+        return self._opened()
+
+    def _check_identity(self, table: PartitionTable) -> None:
+        meta = table.meta
+        if meta.topic_id != self._log.topic_id:
+            raise LogRecreated(
+                f"{self._log}: the state here is of another topic of that name, id "
+                f"{meta.topic_id}: the topic was deleted and created again. Its records are not "
+                "read. Bring the old topic back, or give the new one a new name; if the loss is "
+                f"known and repaired, remove {self._path} and the packed log"
+            )
+        if meta.partitions != self._recovery.partitions:
+            raise PartitionCountChanged(
+                f"{self._log}: the state here was made with {meta.partitions} partitions, "
+                f"{self._recovery.partitions} are configured: keys are at home elsewhere now"
+            )
+
+    # -- warm --------------------------------------------------------------------------------------
+
+    def _warm(self, table: PartitionTable) -> None:
+        """Read on in the packed log, keeping to what continues the table."""
+        low, high = self._packed.marks()
+        meta = table.meta
+        start = max(meta.packed_next, low)
+        if meta.packed_topic_id != self._packed_id or meta.packed_next > high:
+            log_.warning("packed_log_replaced", log=str(self._log), packed_id=self._packed_id)
+            start = low
+        waiting: list[PackedRecord] = []
+        for group, after in self._packed.groups(start, high):
+            ready, waiting = continuing(table.applied, waiting + group)
+            # What waits would be skipped by the next start if the position moved past it.
+            absorb(
+                table,
+                ready,
+                self._recovery.rules,
+                table.meta.packed_next if waiting else after,
+            )
+        if waiting:
+            raise _PackedGap(
+                f"the packed log goes on at source offset {min(r.first for r in waiting)}, the "
+                f"table here ends at {table.applied}"
+            )
+        self._settle_position(table, high)
+
+    def _settle_position(self, table: PartitionTable, packed_next: int) -> None:
+        meta = msgspec.structs.replace(
+            table.meta, packed_next=packed_next, packed_topic_id=self._packed_id
+        )
+        if meta != table.meta:
+            table.replace(lambda _: None, meta)
+
+    # -- cold --------------------------------------------------------------------------------------
+
+    def _cold(self, table: PartitionTable) -> PartitionTable:
+        """Rebuild from the packed log, or else from the source."""
+        low, high = self._packed.marks()
+        coverage = Coverage()
+        times: dict[int, int] = {}
+        for group, after in self._packed.groups(low, high):
+            for record in group:
+                if coverage.add(record.first, record.last):
+                    times[record.first] = record.timestamp_ms_max
+            absorb(table, group, self._recovery.rules, after)
+        newest = coverage.newest()
+        if newest is None or not self._reaches_back(newest[0], times, table.log_time_ms):
+            table = self._emptied(table)
+            self._from_source(table, newest)
+        self._settle_position(table, high)
+        return table
+
+    def _reaches_back(self, first: int, times: dict[int, int], newest_ms: int) -> bool:
+        return first == 0 or times[first] <= newest_ms - self._recovery.reach_back_ms
+
+    def _from_source(self, table: PartitionTable, packed: tuple[int, int] | None) -> None:
+        """Start at the source log's first record: state is a pure fold of it."""
+        marks = source_marks(self._reader, self._log, self._cancelled)
+        reaches = marks.low == 0 or (
+            marks.first_ms is not None
+            and marks.last_ms is not None
+            and marks.first_ms <= marks.last_ms - self._recovery.reach_back_ms
+        )
+        if not reaches:
+            raise RecoveryGap(
+                f"{self._log}: the state cannot be rebuilt. The packed log "
+                f"{self._recovery.packed_topic} covers "
+                + (f"offsets {packed[0]} to {packed[1]}" if packed else "nothing")
+                + f", the source begins at {marks.low}; neither reaches back "
+                f"{self._recovery.reach_back_ms} ms. Restore the data directory or the packed log"
+            )
+        if packed is not None:
+            log_.warning("recovery_from_source", log=str(self._log), packed=packed)
+        # Ids of records that retention removed are unknown: copies of them carry a received_at
+        # from before the log's first record, so those are for a person.
+        floor_us = -1 if marks.low == 0 else (marks.first_ms or 0) * 1_000
+        meta = msgspec.structs.replace(table.meta, applied=marks.low - 1, floor_us=floor_us)
+        table.replace(lambda _: None, meta)
+
+    def _finish(self, table: PartitionTable) -> None:
+        if table.meta.complete:
+            return
+        table.flush()
+        acknowledged = min(table.meta.acknowledged, table.applied)
+        meta = msgspec.structs.replace(table.meta, complete=True, acknowledged=acknowledged)
+        table.replace(lambda _: None, meta)
+        table.recount()
