@@ -1,4 +1,4 @@
-"""Admission: a chunk of records and what the partition remembers → everything that follows.
+"""Hops 2 to 4: a chunk of records and what the partition remembers → everything that follows.
 
 In: records of one partition in offset order, a look-up of ids already known, the readings as they
 stand, the catalogue. Out: one `Decided` with the outputs to produce, the state to write and the
@@ -6,15 +6,12 @@ facts to tell. Nothing given is changed, so a chunk that is not settled leaves n
 """
 
 from collections.abc import Sequence
-from hashlib import sha256
 from struct import Struct
 from typing import Final, assert_never
 
-import msgspec
-
 from streams.core import output
 from streams.core.catalogue import RULES, Catalogue
-from streams.core.decided import AwaitFresh, Decided, Hold, Place, SourceRecord, conflict_id
+from streams.core.decided import AwaitFresh, Decided, Hold, Place, SourceRecord
 from streams.core.envelope import decode
 from streams.core.event import (
     Canary,
@@ -24,15 +21,32 @@ from streams.core.event import (
     Malformed,
     Unsupported,
     UsageEvent,
+    conflict_id,
+    identity_of,
 )
-from streams.core.fact import CanaryFact, CorrectionFact, EventFact, ParkedFact, ParkedKind
+from streams.core.fact import CanaryFact, CorrectionFact, EventFact, Series
 from streams.core.instant import MINUTE_US
-from streams.core.level import CellKey, Reading, fold
-from streams.core.verdict import Accepted, AwaitCatalogue, Dead, Review, judge, judge_correction
+from streams.core.level import CellKey, Tally
+from streams.core.parked import dead_item, review_item
+from streams.core.verdict import (
+    AHEAD_MAX_US,
+    Accepted,
+    AwaitCatalogue,
+    Dead,
+    Review,
+    amount_of,
+    judge,
+    judge_correction,
+)
 
 _MARK: Final = Struct(">8scQ")
 MARK_BYTES: Final = _MARK.size
 """What the state remembers of an id: half its content, class of its verdict, first offset."""
+_CODES: Final = {
+    "accepted": b"a", "review": b"r", "dead": b"d",
+    "correction": b"x", "canary": b"y", "conflict": b"c",
+}  # fmt: skip
+_SUSPECT: Final = Malformed("this record ended two workers; it was parked unread", "$")
 
 
 def earlier(left: bytes, right: bytes) -> bytes:
@@ -46,32 +60,29 @@ def decide(
     """Decides records in offset order until the end or the first that must wait.
 
     Args:
-        records: in offset order, none of them settled before.
+        records: at least one, in offset order, none of them settled before.
         place: the partition and what it remembers.
         catalogue: the rule book as read from the ledger.
         fresh: whether that reading is younger than the fetch of these records.
     """
+    decided = Decided(records[0].offset - 1)
     if catalogue.newest_rules() > RULES:
         reason = f"the catalogue asks for verdict rules {catalogue.newest_rules()}, this code has "
-        hold = Hold(records[0].offset, f"{reason}{RULES}: upgrade the workers")
-        return Decided(records[0].offset - 1, hold)
-    admission = _Admission(place, catalogue, Decided(records[0].offset - 1), fresh=fresh)
-    decoded = [
+        decided.stop = Hold(records[0].offset, f"{reason}{RULES}: upgrade the workers")
+        return decided
+    admission = _Admission(place, catalogue, decided, fresh=fresh)
+    contents = [
         _SUSPECT if record.offset == place.suspect else decode(record.key, record.value)
         for record in records
     ]
-    admission.remember(decoded)
-    for record, content in zip(records, decoded, strict=True):
-        stop = admission.take(record, content)
-        if stop is not None:
-            admission.decided.stop = stop
+    admission.remember(contents)
+    for record, content in zip(records, contents, strict=True):
+        decided.stop = admission.take(record, content)
+        if decided.stop is not None:
             break
-        admission.decided.last = record.offset
-    return admission.decided
-
-
-_SUSPECT: Final = Malformed("this record ended two workers; it was parked unread", "$")
-_CODES: Final = {"accepted": b"a", "review": b"r", "dead": b"d", "correction": b"x"}
+        decided.last = record.offset
+    admission.close()
+    return decided
 
 
 class _Admission:
@@ -85,22 +96,12 @@ class _Admission:
         self.fresh = fresh
         self.decided = decided
         self.known: dict[bytes, bytes] = {}
+        self.levels: dict[Series, Tally] = {}
+        self.cells: dict[tuple[str, int, str], Tally] = {}
 
-    def remember(self, decoded: Sequence[Decoded]) -> None:
+    def remember(self, contents: Sequence[Decoded]) -> None:
         """Asks the state for all identities of the chunk at once."""
-        ids: list[bytes] = []
-        for content in decoded:
-            match content:
-                case UsageEvent():
-                    ids.append(content.event_id)
-                case Conflict():
-                    ids.append(conflict_id(content.event))
-                case Correction() | Canary():
-                    ids.append(content.event.event_id)
-                case Malformed() | Unsupported():
-                    pass
-                case _ as unreachable:
-                    assert_never(unreachable)
+        ids = [i for content in contents if (i := identity_of(content)) is not None]
         marks = self.place.lookup(ids)
         self.known = {i: mark for i, mark in zip(ids, marks, strict=True) if mark is not None}
 
@@ -110,9 +111,7 @@ class _Admission:
             self._dead(record, None, Dead(content.reason, content.path))
             return None
         if isinstance(content, Unsupported):
-            reason = (
-                f"schema version {content.version} is unknown to this code: upgrade the workers"
-            )
+            reason = f"schema version {content.version} is unknown here: upgrade the workers"
             return Hold(record.offset, reason)
         if not self.place.at_home(record.key or b""):
             reason = (
@@ -123,30 +122,60 @@ class _Admission:
         match content:
             case UsageEvent():
                 return self._usage(record, content)
-            case Conflict():
-                self._conflict(record, content.event, content.first_content)
-            case Canary():
-                self._canary(record, content)
             case Correction():
                 return self._correction(record, content)
+            case Conflict(event, first_content, of_correction):
+                self._conflict(record, event, first_content, signed=of_correction)
+            case Canary():
+                self._canary(record, content)
             case _ as unreachable:
                 assert_never(unreachable)
         return None
 
+    def close(self) -> None:
+        """Puts what the chunk added onto the readings as they stood."""
+        before, readings = self.place.readings, self.decided.readings
+        for series, tally in self.levels.items():
+            readings[series] = tally.onto(before.get(series))
+        for parts, tally in self.cells.items():
+            cell = CellKey(*parts)
+            readings[cell] = tally.onto(before.get(cell))
+            self.decided.counts[cell.verdict_class] += tally.records
+
     def _usage(self, record: SourceRecord, event: UsageEvent) -> AwaitFresh | None:
         mark = self.known.get(event.event_id)
         if mark is not None:
-            if mark[:8] == event.content[:8]:
-                self.decided.counts["duplicate"] += 1
-            else:
-                self._conflict(record, event, mark[:8].hex())
+            self._again(record, event, mark, signed=False)
             return None
-        verdict = judge(event, self.catalogue, self.place.floor_us, fresh=self.fresh)
+        place, logged_at_us = self.place, record.timestamp_ms * 1000
+        verdict = judge(
+            event, self.catalogue, place.floor_us, logged_at_us=logged_at_us, fresh=self.fresh
+        )
+        if isinstance(verdict, Accepted):
+            self._accept(record, event, verdict)
+            return None
+        return self._not_accepted(record, event, verdict)
+
+    def _correction(self, record: SourceRecord, correction: Correction) -> AwaitFresh | None:
+        event = correction.event
+        mark = self.known.get(event.event_id)
+        if mark is not None:
+            self._again(record, event, mark, signed=True)
+            return None
+        verdict = judge_correction(
+            event, self.catalogue, above_limit=correction.above_limit, fresh=self.fresh
+        )
+        if isinstance(verdict, Accepted):
+            self._accept_correction(record, correction, verdict)
+            return None
+        return self._not_accepted(record, event, verdict)
+
+    def _not_accepted(
+        self, record: SourceRecord, event: UsageEvent, verdict: Review | Dead | AwaitCatalogue
+    ) -> AwaitFresh | None:
         match verdict:
-            case Accepted():
-                self._accept(record, event, verdict)
             case Review():
-                self._review(record, event, verdict)
+                self._park_review(record, event, verdict)
             case Dead():
                 self._dead(record, event, verdict)
             case AwaitCatalogue():
@@ -155,97 +184,86 @@ class _Admission:
                 assert_never(unreachable)
         return None
 
-    def _accept(self, record: SourceRecord, event: UsageEvent, verdict: Accepted) -> None:
-        decided, offset, series = self.decided, record.offset, verdict.series
-        value = record.value or b""
-        decided.accepted.append(
-            (record.key, output.accepted(verdict, self.place.partition, offset, value))
-        )
-        if verdict.meter.publish == "window":
-            before = decided.readings.get(series) or self.place.readings.get(series)
-            decided.readings[series] = fold(before, verdict.units, event.content, offset)
+    def _again(self, record: SourceRecord, event: UsageEvent, mark: bytes, *, signed: bool) -> None:
+        """The identity was judged before; other content than then is a conflict."""
+        if mark[:8] == event.content[:8]:
+            self.decided.counts["duplicate"] += 1
         else:
-            content = int.from_bytes(event.content, "big")
+            self._conflict(record, event, mark[:8].hex(), signed=signed)
+
+    def _accept(self, record: SourceRecord, event: UsageEvent, verdict: Accepted) -> None:
+        value = output.accepted(verdict, self.place.partition, record.offset, record.value or b"")
+        self.decided.accepted.append((record.key, value))
+        content = int.from_bytes(event.content, "big")
+        series, offset = verdict.series, record.offset
+        if verdict.meter.publish == "window":
+            tally = self.levels.get(series)
+            if tally is None:
+                tally = self.levels[series] = Tally(offset)
+            tally.add(verdict.units, content)
+        else:
             fact = EventFact(
                 event.event_id, content, series, event.occurred_at_us, verdict.units, offset
             )
-            decided.facts.append((offset, fact))
-        self._mark(event, event.event_id, "accepted", offset)
+            self.decided.facts.append((offset, fact))
+        self._mark(record, event, event.event_id, "accepted")
 
-    def _correction(self, record: SourceRecord, correction: Correction) -> AwaitFresh | None:
-        event, offset = correction.event, record.offset
-        if event.event_id in self.known:
-            self.decided.counts["duplicate"] += 1
-            return None
-        verdict = judge_correction(
-            event, self.catalogue, above_limit=correction.above_limit, fresh=self.fresh
+    def _accept_correction(
+        self, record: SourceRecord, correction: Correction, verdict: Accepted
+    ) -> None:
+        event = correction.event
+        value = output.accepted(verdict, self.place.partition, record.offset, record.value or b"")
+        self.decided.accepted.append((record.key, value))
+        fact = CorrectionFact(
+            event_id=event.event_id,
+            content=int.from_bytes(event.content, "big"),
+            series=verdict.series,
+            occurred_at_us=event.occurred_at_us,
+            delta_units=verdict.units,
+            correction_key=correction.correction_key,
+            target_event_id=correction.target_event_id,
+            reason=correction.reason,
+            authorized_by=correction.authorized_by,
+            offset=record.offset,
         )
-        match verdict:
-            case Accepted():
-                fact = CorrectionFact(
-                    event.event_id,
-                    int.from_bytes(event.content, "big"),
-                    verdict.series,
-                    event.occurred_at_us,
-                    verdict.units,
-                    correction.correction_key,
-                    correction.target_event_id,
-                    correction.reason,
-                    correction.authorized_by,
-                    offset,
-                )
-                self.decided.facts.append((offset, fact))
-                rendered = output.accepted(
-                    verdict, self.place.partition, offset, record.value or b""
-                )
-                self.decided.accepted.append((record.key, rendered))
-                self._mark(event, event.event_id, "correction", offset)
-            case Review():
-                self._review(record, event, verdict)
-            case Dead():
-                self._dead(record, event, verdict)
-            case AwaitCatalogue():
-                return AwaitFresh(offset)
-            case _ as unreachable:
-                assert_never(unreachable)
-        return None
+        self.decided.facts.append((record.offset, fact))
+        self._mark(record, event, event.event_id, "correction")
 
     def _canary(self, record: SourceRecord, canary: Canary) -> None:
-        event = canary.event
+        event, partition = canary.event, self.place.partition
         if event.event_id in self.known:
             self.decided.counts["duplicate"] += 1
             return
+        if canary.partition != partition:
+            rule = f"a canary of partition {canary.partition} proves nothing on {partition}"
+            self._dead(record, event, Dead(rule, "$.partition"))
+            return
         fact = CanaryFact(
-            event.source, canary.partition, canary.token, event.received_at_us, record.offset
+            event.source, partition, canary.token, event.received_at_us, record.offset
         )
         self.decided.facts.append((record.offset, fact))
-        self._mark(event, event.event_id, "canary", record.offset)
+        self._mark(record, event, event.event_id, "canary")
 
-    def _conflict(self, record: SourceRecord, event: UsageEvent, first_content: str) -> None:
+    def _conflict(
+        self, record: SourceRecord, event: UsageEvent, first_content: str, *, signed: bool
+    ) -> None:
         identity = conflict_id(event)
-        if (self.known.get(identity) or self.place.lookup([identity])[0]) is not None:
+        if identity in self.known or self.place.lookup([identity])[0] is not None:
             self.decided.counts["duplicate"] += 1
             return
         rule = f"another content of this identity came first (content {first_content})"
-        verdict = judge(event, self.catalogue, self.place.floor_us, fresh=self.fresh)
-        series, units = (
-            (verdict.series, verdict.units)
-            if isinstance(verdict, Accepted | Review)
-            else (None, None)
-        )
-        conflict = Review("conflict", rule, series, units)
-        self._park_review(record, event, conflict)
-        self._mark(event, identity, "conflict", record.offset)
-
-    def _review(self, record: SourceRecord, event: UsageEvent, verdict: Review) -> None:
-        self._park_review(record, event, verdict)
-        self._mark(event, event.event_id, "review", record.offset)
+        amount = amount_of(event, self.catalogue, signed=signed)
+        self._park_review(record, event, Review("conflict", rule, *amount))
 
     def _park_review(self, record: SourceRecord, event: UsageEvent, verdict: Review) -> None:
         place, value = self.place, record.value or b""
         rendered = output.review(verdict, place.topic, place.partition, record.offset, value)
         self.decided.review.append((record.key, rendered))
-        self.decided.facts.append((record.offset, _parked("review", record, event, verdict)))
+        self.decided.facts.append((record.offset, review_item(record, event, verdict)))
+        if verdict.reason == "conflict":
+            self._mark(record, event, conflict_id(event), "conflict")
+        else:
+            self._mark(record, event, event.event_id, "review")
 
     def _dead(self, record: SourceRecord, event: UsageEvent | None, verdict: Dead) -> None:
         place = self.place
@@ -253,52 +271,28 @@ class _Admission:
             verdict, place.topic, place.partition, record.offset, record.key, record.value
         )
         self.decided.dead_letter.append((record.key, rendered))
-        self.decided.facts.append((record.offset, _parked("dead", record, event, verdict)))
+        self.decided.facts.append((record.offset, dead_item(record, event, verdict)))
         if event is None:
             self.decided.counts["dead"] += 1
         else:
-            self._mark(event, event.event_id, "dead", record.offset)
+            self._mark(record, event, event.event_id, "dead")
 
-    def _mark(self, event: UsageEvent, identity: bytes, verdict_class: str, offset: int) -> None:
+    def _mark(
+        self, record: SourceRecord, event: UsageEvent, identity: bytes, verdict_class: str
+    ) -> None:
         """The first verdict on an identity: remembered, counted, and in its minute's cell."""
-        decided = self.decided
-        mark = _MARK.pack(event.content[:8], _CODES.get(verdict_class, b"c"), offset)
+        decided, offset, received_us = self.decided, record.offset, event.received_at_us
+        mark = _MARK.pack(event.content, _CODES[verdict_class], offset)
         self.known[identity] = mark
         decided.seen.append((identity, mark))
-        received_us = event.received_at_us
-        decided.received_max_us = max(decided.received_max_us, received_us)
-        key = CellKey(event.source, received_us - received_us % MINUTE_US, verdict_class)
-        before: Reading | None = decided.readings.get(key) or self.place.readings.get(key)
-        decided.readings[key] = fold(before, 0, event.content, offset)
-        decided.counts[verdict_class] += 1
-
-
-def _parked(
-    kind: ParkedKind, record: SourceRecord, event: UsageEvent | None, verdict: Review | Dead
-) -> ParkedFact:
-    amount = (verdict.series, verdict.units) if isinstance(verdict, Review) else (None, None)
-    detail = (
-        {"rule": verdict.rule}
-        if isinstance(verdict, Review)
-        else {
-            "rule": verdict.reason,
-            "path": verdict.path,
-            "sha256": sha256(record.value or b"").hexdigest(),
-        }
-    )
-    return ParkedFact(
-        kind=kind,
-        reason=verdict.reason if isinstance(verdict, Review) else "malformed",
-        offset=record.offset,
-        event_id=event.event_id if event else None,
-        content=int.from_bytes(event.content, "big") if event else None,
-        source=event.source if event else None,
-        tenant_id=event.tenant_id if event else None,
-        metric=event.metric if event else None,
-        units=amount[1],
-        series=amount[0],
-        occurred_at_us=event.occurred_at_us if event else None,
-        received_at_us=event.received_at_us if event else None,
-        detail=msgspec.json.encode(detail).decode(),
-        record=(record.value or b"")[: output.ORIGINAL_BYTES_MAX],
-    )
+        if received_us - record.timestamp_ms * 1000 > AHEAD_MAX_US:
+            # Let into the maximum, one instant in the far future would later become the floor, and
+            # everything after it would look forgotten.
+            decided.pinned.append((identity, mark))
+        else:
+            decided.received_max_us = max(decided.received_max_us, received_us)
+        cell = (event.source, received_us - received_us % MINUTE_US, verdict_class)
+        tally = self.cells.get(cell)
+        if tally is None:
+            tally = self.cells[cell] = Tally(offset)
+        tally.add(0, int.from_bytes(event.content, "big"))

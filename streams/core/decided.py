@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from streams.core.event import UsageEvent
 from streams.core.fact_codec import StoredFact
 from streams.core.level import Key, Reading
 
@@ -59,8 +58,8 @@ class AwaitFresh:
 class Decided:
     """What follows from the records up to `last` (`first - 1` when none could be decided).
 
-    `seen` holds (id, mark) of the identities judged for the first time; `pinned` the same for those
-    whose `received_at` runs ahead of the log, which no expiry may forget and which do not count for
+    `seen` holds (id, mark) of the identities judged for the first time; `pinned` those of them
+    whose `received_at` runs ahead of the log: no expiry may forget them, and they do not count for
     `received_max_us` (-1: none). `facts` are (source offset, fact). `counts` names each record
     decided exactly once.
     """
@@ -76,9 +75,3 @@ class Decided:
     facts: list[tuple[int, StoredFact]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     received_max_us: int = -1
-
-
-def conflict_id(event: UsageEvent) -> bytes:
-    """The 16 bytes that name one conflicting content of an identity."""
-    mixed = int.from_bytes(event.event_id, "big") ^ int.from_bytes(event.content, "big")
-    return mixed.to_bytes(16, "big")

@@ -1,10 +1,11 @@
-"""Envelope: the bytes of a record → a usage event, or why it cannot be one.
+"""Hop 2: the bytes of a record → a usage event, or why it cannot be one.
 
-Every input has an answer here: nothing that stands in a topic can raise.
+In: key and value as they stand in the topic. Out: one of the types of `event`. Every input has an
+answer: nothing that stands in a topic can raise, and nothing that is let through here can be
+refused later by a store or a topic that the event has to pass.
 """
 
 import re
-from binascii import Error as HexError
 from binascii import unhexlify
 from typing import Final
 
@@ -20,11 +21,14 @@ from streams.core.event import (
     UsageEvent,
     Wire,
 )
-from streams.core.instant import EPOCH
+from streams.core.instant import EPOCH, FIRST_US, LAST_US
 
 SCHEMA_VERSION: Final = 1
-CANARY_METRIC: Final = "tailrace.canary"
-RECORD_BYTES_MAX: Final = 1 << 20
+CANARY_TENANT_PREFIX: Final = "tailrace.canary"
+"""Reserved: only canaries live under it, so that liveness probes can never become an amount."""
+RECORD_BYTES_MAX: Final = 1 << 19
+"""An output record carries the whole original: half of what the smallest topic takes."""
+SHARD_MAX: Final = (1 << 31) - 1
 
 
 class _Version(msgspec.Struct):
@@ -48,72 +52,78 @@ def decode(key: bytes | None, value: bytes | None) -> Decoded:
         return Malformed(f"value: has {len(value)} bytes, at most {RECORD_BYTES_MAX}", "$")
     try:
         wire = _DECODER.decode(value)
+        if not value.isascii():
+            value.decode()  # the decoder skips fields it does not know, also broken ones
     except RecursionError:
         return Malformed("value: is nested too deeply to be read", "$")
-    except (msgspec.DecodeError, ValueError) as error:
+    except ValueError as error:  # msgspec's errors and UnicodeDecodeError are ValueErrors
         return _unreadable(value, error)
     if wire.v != SCHEMA_VERSION:
-        return Unsupported(wire.v)
+        return _other_version(wire.v)
     if key is None or key != wire.kafka_key.encode():
         return Malformed("the record's Kafka key is another than the row's", "$.kafka_key")
     return _typed(wire)
 
 
-def _unreadable(value: bytes, error: Exception) -> Malformed | Unsupported:
+def _unreadable(value: bytes, error: ValueError) -> Malformed | Unsupported:
     """Malformed, unless the record names a version whose shape this code cannot know."""
     try:
         version = _VERSION_DECODER.decode(value).v
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         version = SCHEMA_VERSION
     if version != SCHEMA_VERSION:
-        return Unsupported(version)
+        return _other_version(version)
     text = str(error)
     found = _PATH.search(text)
     path = found["path"] if found else "$"
     return Malformed(text[: found.start()] if found else text, path)
 
 
+def _other_version(version: int) -> Malformed | Unsupported:
+    if version < SCHEMA_VERSION:
+        return Malformed(f"schema versions begin at {SCHEMA_VERSION}", "$.v")
+    return Unsupported(version)
+
+
 def _typed(wire: Wire) -> Decoded:
     event = _event(wire)
     if isinstance(event, Malformed):
         return event
-    if wire.type == "canary":
-        return Canary(event, wire.partition, wire.token)
-    if wire.kafka_key not in {wire.tenant_id, f"{wire.tenant_id}#{wire.shard}"}:
-        return Malformed("must be the tenant, or tenant#shard", "$.kafka_key")
+    if wire.type == "usage":
+        return event
     match wire.type:
-        case "usage":
-            return event
         case "conflict":
-            return Conflict(event, wire.first_content)
+            if _sixteen_bytes(wire.first_content) is None:
+                return Malformed("not 32 hex digits", "$.first_content")
+            return Conflict(event, wire.first_content, of_correction=bool(wire.delta))
         case "correction":
             return _correction(wire, event)
+        case "canary":
+            return _canary(wire, event)
         case _:
             known = "usage, conflict, correction, canary"
             return Malformed(f"unknown type {wire.type[:40]!r}, known are {known}", "$.type")
 
 
 def _event(wire: Wire) -> UsageEvent | Malformed:
-    identity = _sixteen_bytes(wire.event_id.replace("-", ""))
-    if identity is None:
-        return Malformed("not a uuid of 32 hex digits", "$.event_id")
-    content = _sixteen_bytes(wire.content)
-    if content is None:
-        return Malformed("not a digest of 32 hex digits", "$.content")
+    identity, content = _sixteen_bytes(wire.event_id.replace("-", "")), _sixteen_bytes(wire.content)
+    if identity is None or content is None:
+        path = "$.event_id" if identity is None else "$.content"
+        return Malformed("not 32 hex digits", path)
+    problem = _text_problem(wire) or _key_problem(wire)
+    if problem is not None:
+        return problem
     occurred, received = wire.occurred_at, wire.received_at
     if occurred.tzinfo is None or received.tzinfo is None:
         path = "$.occurred_at" if occurred.tzinfo is None else "$.received_at"
         return Malformed("has no time zone; instants end in Z", path)
-    for path, text, most in (
-        ("$.source", wire.source, 100),
-        ("$.tenant_id", wire.tenant_id, 200),
-        ("$.metric", wire.metric, 100),
-    ):
-        if not 1 <= len(text) <= most:
-            return Malformed(f"has {len(text)} characters, 1 to {most} are allowed", path)
-    if not 0 <= wire.shard < 1 << 31:
-        return Malformed("must lie between 0 and 2147483647", "$.shard")
-    since_occurred, since_received = occurred - EPOCH, received - EPOCH
+    since = occurred - EPOCH
+    occurred_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    since = received - EPOCH
+    received_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    if not (FIRST_US <= occurred_us < LAST_US and FIRST_US <= received_us < LAST_US):
+        path = "$.received_at" if FIRST_US <= occurred_us < LAST_US else "$.occurred_at"
+        return Malformed("lies outside the years 1 to 9999 (UTC, without its last day)", path)
     return UsageEvent(
         wire.source,
         identity,
@@ -121,27 +131,77 @@ def _event(wire: Wire) -> UsageEvent | Malformed:
         wire.tenant_id,
         wire.metric,
         wire.shard,
-        wire.quantity or wire.delta,
-        (since_occurred.days * 86_400 + since_occurred.seconds) * 1_000_000
-        + since_occurred.microseconds,
-        (since_received.days * 86_400 + since_received.seconds) * 1_000_000
-        + since_received.microseconds,
+        wire.quantity if wire.type == "usage" else wire.delta or wire.quantity,
+        occurred_us,
+        received_us,
     )
+
+
+def _text_problem(wire: Wire) -> Malformed | None:
+    """The first text that is too long for its column, empty, or holds what no column can."""
+    source, tenant_id, metric, event_key = wire.source, wire.tenant_id, wire.metric, wire.event_key
+    if (
+        0 < len(source) <= 100
+        and 0 < len(tenant_id) <= 200
+        and 0 < len(metric) <= 100
+        and 0 < len(event_key) <= 200
+        and "\0" not in source + tenant_id + metric + event_key
+    ):
+        return None
+    for path, text, most in (
+        ("$.source", source, 100),
+        ("$.tenant_id", tenant_id, 200),
+        ("$.metric", metric, 100),
+    ):
+        if (problem := _bounded(path, text, most)) is not None:
+            return problem
+    return _bounded("$.event_key", event_key, 200)
+
+
+def _bounded(path: str, text: str, most: int) -> Malformed | None:
+    if not 1 <= len(text) <= most:
+        return Malformed(f"has {len(text)} characters, 1 to {most} are allowed", path)
+    if "\0" in text:
+        return Malformed("has a NUL character, which a database text cannot hold", path)
+    return None
+
+
+def _key_problem(wire: Wire) -> Malformed | None:
+    """Whether tenant, shard and key belong together: copies of one identity must always meet."""
+    tenant_id, shard = wire.tenant_id, wire.shard
+    if (wire.type == "canary") != tenant_id.startswith(CANARY_TENANT_PREFIX):
+        rule = f"names that start with {CANARY_TENANT_PREFIX} are for canaries, and only for them"
+        return Malformed(rule, "$.tenant_id")
+    if wire.type == "canary" or (shard == 0 and wire.kafka_key == tenant_id):
+        return None
+    if not 0 <= shard <= SHARD_MAX:
+        return Malformed(f"must lie between 0 and {SHARD_MAX}", "$.shard")
+    if wire.kafka_key == f"{tenant_id}#{shard}":
+        return None
+    return Malformed("must be the tenant (then shard is 0), or tenant#shard", "$.kafka_key")
 
 
 def _correction(wire: Wire, event: UsageEvent) -> Correction | Malformed:
     if not wire.delta:
         return Malformed("a correction needs a signed delta", "$.delta")
-    if not wire.reason or not wire.authorized_by:
-        path = "$.authorized_by" if wire.reason else "$.reason"
-        return Malformed("a correction says why and who authorized it", path)
-    target = _sixteen_bytes(wire.target_event_id.replace("-", "")) if wire.target_event_id else None
+    for path, text in (("$.reason", wire.reason), ("$.authorized_by", wire.authorized_by)):
+        if (problem := _bounded(path, text, 2_000)) is not None:
+            return problem
+    target = _sixteen_bytes(wire.target_event_id.replace("-", ""))
+    if target is None:
+        return Malformed("not 32 hex digits", "$.target_event_id")
     return Correction(event, wire.event_key, target, wire.reason, wire.authorized_by, wire.review)
+
+
+def _canary(wire: Wire, event: UsageEvent) -> Canary | Malformed:
+    if _sixteen_bytes(wire.token.replace("-", "")) is None:
+        return Malformed("not 32 hex digits", "$.token")
+    return Canary(event, wire.partition, wire.token)
 
 
 def _sixteen_bytes(hex_text: str) -> bytes | None:
     try:
         raw = unhexlify(hex_text)
-    except (HexError, ValueError):
+    except ValueError:
         return None
     return raw if len(raw) == 16 else None

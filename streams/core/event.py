@@ -4,6 +4,7 @@ Attributes, keys and trace context stay undecoded in the record; what a verdict 
 """
 
 from datetime import datetime
+from typing import assert_never
 
 import msgspec
 
@@ -56,10 +57,15 @@ class UsageEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Conflict(msgspec.Struct, frozen=True, gc=False):
-    """A second recording of a known identity with other content; never an amount by itself."""
+    """A second recording of a known identity with other content; never an amount by itself.
+
+    `first_content` is the first recording's digest in hex. `of_correction`: the identity is a
+    correction's, so `event.quantity` is a signed delta.
+    """
 
     event: UsageEvent
     first_content: str
+    of_correction: bool
 
 
 class Correction(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +73,7 @@ class Correction(msgspec.Struct, frozen=True, gc=False):
 
     event: UsageEvent
     correction_key: str
-    target_event_id: bytes | None
+    target_event_id: bytes
     reason: str
     authorized_by: str
     above_limit: bool
@@ -95,3 +101,24 @@ class Unsupported(msgspec.Struct, frozen=True, gc=False):
 
 
 Decoded = UsageEvent | Conflict | Correction | Canary | Malformed | Unsupported
+
+
+def conflict_id(event: UsageEvent) -> bytes:
+    """The 16 bytes that name one conflicting content of an identity."""
+    mixed = int.from_bytes(event.event_id, "big") ^ int.from_bytes(event.content, "big")
+    return mixed.to_bytes(16, "big")
+
+
+def identity_of(content: Decoded) -> bytes | None:
+    """What the state remembers a record by; None where it names no identity."""
+    match content:
+        case UsageEvent():
+            return content.event_id
+        case Conflict():
+            return conflict_id(content.event)
+        case Correction() | Canary():
+            return content.event.event_id
+        case Malformed() | Unsupported():
+            return None
+        case _ as unreachable:
+            assert_never(unreachable)

@@ -1,6 +1,6 @@
 """Facts at rest: how an unsent fact stands in the state store and in the packed log.
 
-Only facts with an identity of their own are stored one by one; levels and cells are readings and
+In: a fact, out: bytes tagged with its kind, and back. Only facts with an identity of their own are stored one by one; levels and cells are readings and
 live as such.
 """
 
@@ -37,6 +37,7 @@ def decode(raw: bytes) -> StoredFact:
     Raises:
         msgspec.DecodeError: the bytes are not a stored fact.
         KeyError: a kind that this code does not know; newer code wrote it.
+        TypeError: a kind with other fields; another release wrote it. Upgrade the workers.
     """
     tag, fields = _DECODER.decode(raw)
     if (content := fields.get("content")) is not None:

@@ -12,6 +12,10 @@ SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
 HOUR_US: Final = 60 * MINUTE_US
 DAY_US: Final = 24 * HOUR_US
+FIRST_US: Final = -62_135_596_800 * SECOND_US
+"""0001-01-01T00:00Z: nothing before it has a wire form."""
+LAST_US: Final = 253_402_214_400 * SECOND_US
+"""9999-12-31T00:00Z, exclusive for events: the end of the last day window has a wire form too."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 

@@ -1,8 +1,8 @@
 """Levels and cells: pure folds of one log, readings whose count is their version.
 
-A fold here never changes its input: the next state is a new value, so a chunk that is not settled
-leaves nothing behind. A level folds automatically accepted usage of one series; a cell folds the
-first verdicts of one (source, minute of `received_at`, verdict class).
+In: the records of one chunk, tallied. Out: the next reading of each key, as a new value: a chunk
+that is not settled leaves nothing behind. A level folds automatically accepted usage of one series;
+a cell folds the first verdicts of one (source, minute of `received_at`, verdict class).
 """
 
 from struct import Struct
@@ -14,7 +14,7 @@ from streams.core.fact import CellFact, LevelFact, Series
 from streams.core.identity import DIGEST_MODULUS
 
 _DIGEST_MASK: Final = DIGEST_MODULUS - 1
-_VALUE: Final = Struct(">Qq16sQQ")
+_VALUE: Final = Struct(">Q16s16sQQ")
 _SERIES_PREFIX: Final = b"s"
 _CELL_PREFIX: Final = b"c"
 
@@ -22,9 +22,9 @@ _CELL_PREFIX: Final = b"c"
 class Reading(NamedTuple):
     """A cumulative reading; dirty while more records are in it than the ledger has confirmed.
 
-    `records` is the count and the version; `total` is in units
-    for a level and 0 for a cell; `birth_offset` the source offset of the first record folded in;
-    `acknowledged` the count that the ledger has confirmed.
+    `records` is the count and the version; `total` is in units for a level and 0 for a cell;
+    `birth_offset` the source offset of the first record folded in; `acknowledged` the count that
+    the ledger has confirmed.
     """
 
     records: int
@@ -50,18 +50,35 @@ class CellKey(NamedTuple):
 Key = Series | CellKey
 
 
-def fold(before: Reading | None, units: int, content: bytes, offset: int) -> Reading:
-    """The reading with one more record in it."""
-    digest = int.from_bytes(content, "big")
-    if before is None:
-        return Reading(1, units, digest, offset, 0)
-    return Reading(
-        before[0] + 1,
-        before[1] + units,
-        (before[2] + digest) & _DIGEST_MASK,
-        before[3],
-        before[4],
-    )
+class Tally:
+    """What one chunk adds to a reading; the only mutable thing here, and it dies with the chunk."""
+
+    __slots__ = ("birth_offset", "digest", "records", "total")
+
+    def __init__(self, offset: int) -> None:
+        self.records = 0
+        self.total = 0
+        self.digest = 0
+        self.birth_offset = offset
+
+    def add(self, units: int, digest: int) -> None:
+        """One more record: its units, and its content as a number."""
+        self.records += 1
+        self.total += units
+        self.digest += digest
+
+    def onto(self, before: Reading | None) -> Reading:
+        """The reading that follows `before` (None: these are the first records of the series)."""
+        if before is None:
+            digest = self.digest & _DIGEST_MASK
+            return Reading(self.records, self.total, digest, self.birth_offset, 0)
+        return Reading(
+            before.records + self.records,
+            before.total + self.total,
+            (before.digest + self.digest) & _DIGEST_MASK,
+            before.birth_offset,
+            before.acknowledged,
+        )
 
 
 def encode_key(key: Key) -> bytes:
@@ -75,23 +92,41 @@ _CELL_DECODER: Final = msgspec.msgpack.Decoder(tuple[str, int, str])
 
 
 def decode_key(raw: bytes) -> Key:
-    """Raises `msgspec.DecodeError` on bytes that `encode_key` did not write."""
-    if raw[:1] == _SERIES_PREFIX:
-        return Series(*_SERIES_DECODER.decode(raw[1:]))
-    return CellKey(*_CELL_DECODER.decode(raw[1:]))
+    """The key again.
+
+    Raises:
+        ValueError: the bytes are no key of this code (`msgspec.DecodeError` is a ValueError).
+    """
+    prefix, parts = raw[:1], raw[1:]
+    if prefix == _SERIES_PREFIX:
+        return Series(*_SERIES_DECODER.decode(parts))
+    if prefix == _CELL_PREFIX:
+        return CellKey(*_CELL_DECODER.decode(parts))
+    message = f"reading key: starts with {prefix.hex() or 'nothing'}, known are 73 and 63"
+    raise ValueError(message)
 
 
 def encode_reading(reading: Reading) -> bytes:
-    """48 bytes, fixed width."""
+    """56 bytes, fixed width; the total has room for 2^63 events of the greatest quantity."""
     return _VALUE.pack(
-        reading[0], reading[1], reading[2].to_bytes(16, "big"), reading[3], reading[4]
+        reading.records,
+        reading.total.to_bytes(16, "big", signed=True),
+        reading.digest.to_bytes(16, "big"),
+        reading.birth_offset,
+        reading.acknowledged,
     )
 
 
 def decode_reading(raw: bytes) -> Reading:
     """Raises `struct.error` on bytes of another width."""
     records, total, digest, birth_offset, acknowledged = _VALUE.unpack(raw)
-    return Reading(records, total, int.from_bytes(digest, "big"), birth_offset, acknowledged)
+    return Reading(
+        records,
+        int.from_bytes(total, "big", signed=True),
+        int.from_bytes(digest, "big"),
+        birth_offset,
+        acknowledged,
+    )
 
 
 def newer(left: bytes, right: bytes) -> bytes:

@@ -20,10 +20,12 @@ from streams.core.catalogue import (
     MeterVersion,
     Publish,
 )
-from streams.core.instant import MINUTE_US, duration_us, to_us, wire_text
+from streams.core.instant import DAY_US, MINUTE_US, duration_us, to_us, wire_text
 from streams.core.window import WINDOW_LENGTHS_US
 
 SCALE_MAX: Final = 12
+DURATION_MAX_US: Final = 400 * DAY_US
+"""Longer than any period that is billed; far below what a 64-bit column holds."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 _KEYS: Final = frozenset(
     {
@@ -158,8 +160,8 @@ class _Reader:
 
     def text(self, key: str, default: str) -> str:
         value = self.table.get(key, default)
-        if not isinstance(value, str) or not 1 <= len(value) <= 100:
-            self.problem(key, "must be text of 1 to 100 characters")
+        if not isinstance(value, str) or not 1 <= len(value) <= 100 or not value.isprintable():
+            self.problem(key, "must be text of 1 to 100 printable characters")
             return default
         return value
 
@@ -182,10 +184,14 @@ class _Reader:
         if value is None:
             return default_us
         try:
-            return duration_us(value if isinstance(value, str) else "")
+            found_us = duration_us(value if isinstance(value, str) else str(value))
         except ValueError as error:
             self.problem(key, str(error))
             return default_us
+        if found_us > DURATION_MAX_US:
+            self.problem(key, f"must be at most {DURATION_MAX_US // DAY_US}d")
+            return default_us
+        return found_us
 
     def instant(self, key: str) -> int | None:
         value = self.table.get(key)

@@ -9,7 +9,12 @@ from typing import Final
 UNITS_LIMIT: Final = 10**15
 """Stripe takes at most 15 significant digits; |units| stays below this everywhere."""
 
-_DECIMAL: Final = re.compile(r"-?(?P<whole>[0-9]{1,30})(?:\.(?P<fraction>[0-9]{1,30}))?", re.ASCII)
+DIGITS_MAX: Final = 30
+"""Digits read on either side of the point; more is no number that anybody meant."""
+
+_DECIMAL: Final = re.compile(
+    rf"-?(?P<whole>[0-9]{{1,{DIGITS_MAX}}})(?:\.(?P<fraction>[0-9]{{1,{DIGITS_MAX}}}))?", re.ASCII
+)
 
 
 def to_units(text: str, scale: int) -> int:
@@ -22,11 +27,11 @@ def to_units(text: str, scale: int) -> int:
     Raises:
         ValueError: naming the rule that the text breaks.
     """
-    if scale == 0 and text.isdigit() and text.isascii():
+    if scale == 0 and text.isdigit() and text.isascii() and len(text) <= DIGITS_MAX:
         return int(text)
     matched = _DECIMAL.fullmatch(text)
     if matched is None:
-        message = "not a decimal number in plain digits"
+        message = f"not a decimal number of at most {DIGITS_MAX} plain digits"
         raise ValueError(message)
     fraction = (matched["fraction"] or "").rstrip("0")
     if len(fraction) > scale:

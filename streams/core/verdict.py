@@ -1,7 +1,7 @@
-"""Verdicts: a usage event and the rule book → accepted with its window, or why not.
+"""Hop 3: a usage event and the rule book → accepted with its window, or why not.
 
-A function of the record, the dated catalogue and the floor of what the state still remembers; all
-three are functions of the log and the ledger, never of a worker's clock or configuration.
+A function of the record, its log time, the dated catalogue and the floor of what the state still
+remembers; all are functions of the log and the ledger, never of a worker's clock or configuration.
 """
 
 from typing import Final
@@ -11,7 +11,12 @@ import msgspec
 from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion, TooFresh, Unknown
 from streams.core.event import UsageEvent
 from streams.core.fact import ReviewReason, Series
+from streams.core.instant import HOUR_US
 from streams.core.quantity import UNITS_LIMIT, to_units
+from streams.core.window import window_start_us
+
+AHEAD_MAX_US: Final = HOUR_US
+"""How far `received_at` may lie after the log's own time for the same record."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -38,21 +43,18 @@ class Dead(msgspec.Struct, frozen=True, gc=False):
     path: str
 
 
-class Duplicate(msgspec.Struct, frozen=True, gc=False):
-    """Another copy of an identity with the same content; counted and left."""
-
-
 class AwaitCatalogue(msgspec.Struct, frozen=True, gc=False):
     """Only a fresher reading of the catalogue can judge this event."""
 
 
 Verdict = Accepted | Review | Dead | AwaitCatalogue
 
-DUPLICATE: Final = Duplicate()
 AWAIT_CATALOGUE: Final = AwaitCatalogue()
 
 
-def judge(event: UsageEvent, catalogue: Catalogue, floor_us: int, *, fresh: bool) -> Verdict:
+def judge(
+    event: UsageEvent, catalogue: Catalogue, floor_us: int, *, logged_at_us: int, fresh: bool
+) -> Verdict:
     """The verdict on a first copy.
 
     Args:
@@ -60,52 +62,20 @@ def judge(event: UsageEvent, catalogue: Catalogue, floor_us: int, *, fresh: bool
         catalogue: the rule book; its reading must be complete for the event's `occurred_at`.
         floor_us: greatest `received_at` that was dropped from the state: at or below it nobody
             remembers whether this is the first copy.
+        logged_at_us: when the log took the record, by the log's clock.
         fresh: whether the catalogue was read after this record was fetched. An unknown metric is
             only called so by a fresh reading, so a meter added a moment ago loses nothing.
     """
-    early_us = event.occurred_at_us - event.received_at_us
-    if early_us > EARLY_MAX_US:
-        rule = f"occurred_at lies {early_us} us after received_at, at most {EARLY_MAX_US} allowed"
-        return Review("early", rule, None, None)
+    received_us = event.received_at_us
+    if (
+        event.occurred_at_us - received_us > EARLY_MAX_US
+        or received_us - logged_at_us > AHEAD_MAX_US
+    ):
+        return _early(event, catalogue, logged_at_us)
     meter = catalogue.at(event.metric, event.occurred_at_us)
-    if isinstance(meter, TooFresh):
-        return AWAIT_CATALOGUE
-    if isinstance(meter, Unknown):
-        if not fresh:
-            return AWAIT_CATALOGUE
-        return Dead("unknown metric at the time of its occurred_at", "$.metric")
-    return _judge_by(event, meter, floor_us)
-
-
-def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
-    try:
-        units = to_units(event.quantity, meter.scale)
-    except ValueError as error:
-        return Dead(str(error), "$.quantity")
-    if units < 0:
-        return Dead("is negative; take usage back by a correction", "$.quantity")
-    if meter.aggregation == "count" and units != 1:
-        return Dead("a count meter counts events, so the quantity must be 1", "$.quantity")
-    occurred_us = event.occurred_at_us
-    start_us = occurred_us - occurred_us % meter.window_us
-    series = Series(
-        event.tenant_id,
-        event.metric,
-        meter.version,
-        start_us,
-        start_us + meter.window_us,
-        event.shard,
-    )
-    if units >= UNITS_LIMIT:
-        return Review("too_large", f"{units} units, less than {UNITS_LIMIT} allowed", series, units)
-    if event.received_at_us <= floor_us:
-        rule = "received_at lies before the horizon of what the state remembers"
-        return Review("beyond_horizon", rule, series, units)
-    late_us = event.received_at_us - occurred_us
-    if late_us > meter.skew_max_us:
-        rule = f"received_at lies {late_us} us after occurred_at, at most {meter.skew_max_us}"
-        return Review("late", rule, series, units)
-    return Accepted(series, units, meter)
+    if isinstance(meter, MeterVersion):
+        return _judge_by(event, meter, floor_us)
+    return _without_meter(meter, fresh=fresh)
 
 
 def judge_correction(
@@ -117,22 +87,93 @@ def judge_correction(
     person decides was applied where the service recorded it.
     """
     meter = catalogue.at(event.metric, event.occurred_at_us)
-    if isinstance(meter, TooFresh) or (isinstance(meter, Unknown) and not fresh):
-        return AWAIT_CATALOGUE
-    if isinstance(meter, Unknown):
-        return Dead("unknown metric at the time of its occurred_at", "$.metric")
+    if not isinstance(meter, MeterVersion):
+        return _without_meter(meter, fresh=fresh)
     if meter.aggregation == "count":
         return Dead("a count meter cannot take anything back", "$.delta")
     try:
         units = to_units(event.quantity, meter.scale)
     except ValueError as error:
         return Dead(str(error), "$.delta")
-    start_us = event.occurred_at_us - event.occurred_at_us % meter.window_us
-    end_us = start_us + meter.window_us
-    series = Series(event.tenant_id, event.metric, meter.version, start_us, end_us, event.shard)
+    series = _series(event, meter)
     if abs(units) >= UNITS_LIMIT:
-        return Review("too_large", f"{units} units, less than {UNITS_LIMIT} allowed", series, units)
+        return _too_large(units, series)
     if above_limit:
         rule = "above what the service may correct by itself"
         return Review("correction_limit", rule, series, units)
     return Accepted(series, units, meter)
+
+
+def amount_of(
+    event: UsageEvent, catalogue: Catalogue, *, signed: bool
+) -> tuple[Series | None, int | None]:
+    """Window and amount of an event that a person decides on, as far as they are clear now.
+
+    Args:
+        event: usage, or with `signed` a correction with its delta.
+        catalogue: the rule book; where it has no answer yet there is no amount, and nobody waits.
+        signed: whether a negative amount makes sense.
+    """
+    meter = catalogue.at(event.metric, event.occurred_at_us)
+    if not isinstance(meter, MeterVersion):
+        return None, None
+    series = _series(event, meter)
+    try:
+        units = to_units(event.quantity, meter.scale)
+    except ValueError:
+        return series, None
+    usable = abs(units) < UNITS_LIMIT and (signed or units >= 0)
+    counted = meter.aggregation != "count" or (units == 1 and not signed)
+    return series, (units if usable and counted else None)
+
+
+def _early(event: UsageEvent, catalogue: Catalogue, logged_at_us: int) -> Review:
+    early_us = event.occurred_at_us - event.received_at_us
+    if early_us > EARLY_MAX_US:
+        rule = f"occurred_at lies {early_us} us after received_at, at most {EARLY_MAX_US} allowed"
+    else:
+        ahead_us = event.received_at_us - logged_at_us
+        rule = (
+            f"received_at lies {ahead_us} us after the log's time, at most {AHEAD_MAX_US} allowed"
+        )
+    return Review("early", rule, *amount_of(event, catalogue, signed=False))
+
+
+def _without_meter(meter: Unknown | TooFresh, *, fresh: bool) -> Dead | AwaitCatalogue:
+    if isinstance(meter, TooFresh) or not fresh:
+        return AWAIT_CATALOGUE
+    return Dead("unknown metric at the time of its occurred_at", "$.metric")
+
+
+def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
+    try:
+        units = to_units(event.quantity, meter.scale)
+    except ValueError as error:
+        return Dead(str(error), "$.quantity")
+    if units < 0:
+        return Dead("is negative; take usage back by a correction", "$.quantity")
+    if meter.aggregation == "count" and units != 1:
+        return Dead("a count meter counts events, so the quantity must be 1", "$.quantity")
+    series = _series(event, meter)
+    if units >= UNITS_LIMIT:
+        return _too_large(units, series)
+    if event.received_at_us <= floor_us:
+        rule = "received_at lies before the horizon of what the state remembers"
+        return Review("beyond_horizon", rule, series, units)
+    late_us = event.received_at_us - event.occurred_at_us
+    if late_us > meter.skew_max_us:
+        rule = f"received_at lies {late_us} us after occurred_at, at most {meter.skew_max_us}"
+        return Review("late", rule, series, units)
+    return Accepted(series, units, meter)
+
+
+def _series(event: UsageEvent, meter: MeterVersion) -> Series:
+    start_us = window_start_us(event.occurred_at_us, meter.window_us)
+    end_us = start_us + meter.window_us
+    return Series(event.tenant_id, event.metric, meter.version, start_us, end_us, event.shard)
+
+
+def _too_large(units: int, series: Series) -> Review:
+    """Without an amount: no entry and no request could carry it, so none can be approved."""
+    rule = f"{units} units, less than {UNITS_LIMIT} allowed"
+    return Review("too_large", rule, series, None)

@@ -18,7 +18,12 @@ class Window(NamedTuple):
     end_us: int
 
 
+def window_start_us(occurred_at_us: int, length_us: int) -> int:
+    """The start of an instant's window. Also right before 1970, as `%` floors."""
+    return occurred_at_us - occurred_at_us % length_us
+
+
 def assign(occurred_at_us: int, length_us: int) -> Window:
-    """The window of an instant. Also right before 1970, as `%` floors."""
-    start_us = occurred_at_us - occurred_at_us % length_us
+    """The window of an instant."""
+    start_us = window_start_us(occurred_at_us, length_us)
     return Window(start_us, start_us + length_us)
