@@ -4,6 +4,7 @@
     ├── SettingsRefusedError         settings of a source break rules; every problem is listed
     ├── ConfigRefusedError           the linter or Connect's own validation refuses a config
     ├── CaptureUnsafeError           the slot guard refuses to let rows flow
+    ├── SourceUnavailableError       the database of the source does not answer
     ├── SourceUnknownError           the source has never been registered
     ├── SourceChangedError           the name belongs to another cluster or timeline
     ├── RepairRefusedError           the repair run cannot start or cannot go on
@@ -48,6 +49,10 @@ class CaptureUnsafeError(CaptureError):
         self.problems = tuple(problems)
         head = f"connector {name}: stopped, rows could be lost:"
         super().__init__(_listed(head, self.problems))
+
+
+class SourceUnavailableError(CaptureError):
+    """The database of a source does not answer; nothing was changed."""
 
 
 class SourceUnknownError(CaptureError):
