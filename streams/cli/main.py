@@ -1,0 +1,151 @@
+"""`tailrace`: the names of all commands, and the one fence for errors.
+
+A command's module is imported when it is typed, so that `--help` answers at once and `meters check`
+does not wait for Kafka's client. What goes wrong leaves here as what, why, what to type next, and
+an exit code; a traceback only with --debug.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from streams.cli.boundary import explain
+from streams.cli.errors import INTERRUPTED
+
+
+class Listed(NamedTuple):
+    """Where a command lives, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final[Mapping[str, Listed]] = {
+    "demo": Listed("sandbox_commands", "The whole story on a real stack, proved at the end."),
+    "sandbox": Listed("sandbox_commands", "The stack on this computer: up, down, status, clock."),
+    "worker": Listed("worker_command", "Run one worker: admission, facts, publishing."),
+    "status": Listed("status", "What waits, what is parked, whether everything is alive."),
+    "trace": Listed("trace", "One event's whole journey, from outbox row to Stripe's answer."),
+    "audit": Listed("audit", "Prove it: registry = ledger = Stripe; exit 1 on any difference."),
+    "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
+    "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),
+    "review": Listed("queues", "What a person decides on: list."),
+    "dead": Listed("queues", "What cannot be used or sent: list."),
+    "topics": Listed("topics", "Kafka's topics: apply, check."),
+    "schema": Listed("schema", "The SQL of outbox and ledger: install, check."),
+    "connector": Listed("connector", "The outbox connector: lint, diff, apply, status, heal."),
+    "source": Listed("source", "The service's database as a source: register, guard."),
+    "config": Listed("config", "Settings: check, show."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Knows every command by name and line, and loads one when it is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]  # names to suggest from; `get_command` gives the commands
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # typer's public Context is the type of its private one
+        """In the order in which a newcomer needs them."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # the same
+        """The command, imported now."""
+        del ctx
+        return loaded(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # the same
+        """The list, without importing anything."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, listed.summary) for name, listed in COMMANDS.items()])
+
+
+def loaded(name: str) -> Any:
+    """Imports a command's module and gives its command."""
+    module = import_module(f"streams.cli.{COMMANDS[name].module}")
+    command = typer.main.get_command(module.APPS[name])
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="tailrace",
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tailrace {version('tailrace')}")
+        raise typer.Exit
+
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 fine, 1 a finding, 2 usage, 69 unavailable, 75 try again, 78 configuration."
+)
+
+
+@app.callback(epilog=EXIT_CODES)
+def root(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks; may stand after any command.")
+    ] = False,
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Usage-based billing from a service's own Postgres to Stripe: nothing lost, nothing double."""
+    del debug, show_version  # taken out of the arguments by `run` and by its callback
+
+
+def run(arguments: Sequence[str]) -> int:
+    """One command line → its exit code. Blocks for as long as the command runs."""
+    debug, arguments = _without_debug(arguments)
+    try:
+        outcome = app(args=list(arguments), prog_name="tailrace", standalone_mode=False)
+    except typer.Abort:
+        typer.echo("\nstopped; nothing is half done, repeat it any time", err=True)
+        return INTERRUPTED
+    except typer.TyperException as error:
+        show = getattr(error, "show", None)
+        if callable(show):
+            show()
+        return error.exit_code
+    except (Exception, KeyboardInterrupt) as error:  # the last fence: no traceback reaches a user
+        if debug:
+            raise
+        shown = explain(error)
+        for line in shown.lines():
+            typer.echo(line, err=True)
+        return shown.exit_code
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _without_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
+    """`--debug` may stand anywhere before a `--`."""
+    arguments = list(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept = [argument for argument in arguments[:end] if argument != "--debug"]
+    return len(kept) < end, kept + arguments[end:]
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Options that commands share, with one meaning each."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Dir = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="D",
+        help="The sandbox meant: else TAILRACE_DIR, else .tailrace/, else settings alone.",
+        show_default=False,
+    ),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do what the plan says without asking.")]
+
+
+def new_app(help_text: str) -> typer.Typer:
+    """A command group as all of ours are: plain help, no completion of its own."""
+    return typer.Typer(
+        help=help_text,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )

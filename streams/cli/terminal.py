@@ -1,0 +1,95 @@
+"""Data on stdout, talk on stderr, and no decoration where nobody looks.
+
+A command builds one value; `emit` prints it as JSON or hands it to the command's own text.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from os import environ
+from typing import IO, Any
+
+import msgspec
+import typer
+
+from streams.cli.errors import UsageProblemError
+
+
+def say(text: str) -> None:
+    """Talk: progress, remarks, plans. On stderr, so that a pipe gets data only."""
+    typer.echo(text, err=True)
+
+
+def data(text: str = "") -> None:
+    """One line of what the command is asked for."""
+    typer.echo(text)
+
+
+def emit_json(document: Mapping[str, Any]) -> None:
+    """One JSON document, two spaces deep, keys in their order of writing."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Aligned columns, numbers to the right; never cut to a terminal's width."""
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [
+        max(len(line[place]) for line in [list(heads), *texts]) for place in range(len(heads))
+    ]
+    numeric = [
+        bool(texts) and all(_is_number(row[place]) for row in texts) for place in range(len(heads))
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        )
+        return "  ".join(aligned).rstrip()
+
+    return [line(heads), *(line(row) for row in texts)]
+
+
+def _is_number(text: str) -> bool:
+    return text == "" or text.removeprefix("-").replace(".", "", 1).isdigit()
+
+
+class Progress:
+    """One line that is rewritten on a terminal, and nothing elsewhere or with NO_COLOR."""
+
+    def __init__(
+        self, stream: IO[str] | None = None, settings: Mapping[str, str] = environ
+    ) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty() and "NO_COLOR" not in settings
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        """Replaces the line."""
+        if self._shown:
+            self._stream.write("\r" + text.ljust(self._width))
+            self._stream.flush()
+            self._width = len(text)
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        if self._shown and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+
+def confirm(question: str, *, yes: bool, command: str) -> None:
+    """Goes on only with --yes or a typed yes; the plan has been printed before.
+
+    Raises:
+        UsageProblemError: nobody is there to ask, or the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageProblemError(
+            f"{question} Nobody is at a terminal to answer, so nothing was changed",
+            fix=f"read the plan above, then `{command} --yes`",
+        )
+    if not typer.confirm(question, default=False, err=True):
+        raise UsageProblemError("nothing was changed", fix=f"`{command} --yes` when it is meant")
