@@ -1,7 +1,7 @@
 """Facts at rest: how an unsent fact stands in the state store and in the packed log.
 
-In: a fact, out: bytes tagged with its kind, and back. Only facts with an identity of their own are stored one by one; levels and cells are readings and
-live as such.
+In: a fact, out: bytes tagged with its kind, and back. Only facts with an identity of their own are
+stored one by one; levels and cells are readings and live as such.
 """
 
 from typing import Any, Final
