@@ -1,0 +1,199 @@
+-- What people may do, each in one transaction with its trace: map customers, decide, correct.
+SET LOCAL ROLE ledger_owner;
+
+-- Map a tenant to its Stripe customer from an instant on; NULL: from the beginning for a first
+-- mapping, else from the next boundary that all windows share. Held entries are placed at once.
+CREATE FUNCTION ledger.map_customer_v1(
+    tenant text, new_customer text, from_at timestamptz, new_anchor timestamptz,
+    new_interval text, new_grace interval, who text
+) RETURNS timestamptz
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    longest_us bigint;
+    starts timestamptz := from_at;
+    waiting bigint[];
+BEGIN
+    PERFORM pg_advisory_xact_lock(ledger.mapping_lock_key());
+    SELECT coalesce(max(window_us), 3600000000) INTO longest_us FROM ledger.meter_version;
+    IF starts IS NULL THEN
+        IF EXISTS (SELECT FROM ledger.customer c WHERE c.tenant_id = tenant) THEN
+            starts := ledger.at((ledger.us(now()) / longest_us + 1) * longest_us);
+        ELSE
+            starts := ledger.at(0);
+        END IF;
+    END IF;
+    IF ledger.us(starts) % longest_us <> 0 THEN
+        RAISE EXCEPTION 'effective_from: not on a boundary of all windows in the catalogue'
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = format('Windows are up to %s s long: use a full day, hour or minute in UTC.',
+                                longest_us / 1000000);
+    END IF;
+    IF starts <= now() AND EXISTS (SELECT FROM ledger.customer c WHERE c.tenant_id = tenant
+                                   AND c.effective_from <= starts) THEN
+        RAISE EXCEPTION 'effective_from: usage from % on may be billed to the present customer',
+            starts USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Map from a future boundary; move past usage by a pair of corrections.';
+    END IF;
+    INSERT INTO ledger.customer (tenant_id, effective_from, customer, anchor, billing_interval,
+                                 grace, actor)
+    VALUES (tenant, starts, new_customer, new_anchor, new_interval, new_grace,
+            coalesce(who, session_user));
+    INSERT INTO ledger.audit_log (action, subject, actor, detail)
+    VALUES ('map_customer', tenant, coalesce(who, session_user),
+            jsonb_build_object('customer', new_customer, 'effective_from', starts));
+    SELECT array_agg(u.entry_id) INTO waiting FROM ledger.uncovered u WHERE u.tenant_id = tenant;
+    IF waiting IS NOT NULL THEN
+        PERFORM ledger.place_entries(waiting);
+    END IF;
+    RETURN starts;
+END
+$$;
+
+-- Accept another log beside the first: a new topic whose `seen` was carried over.
+CREATE FUNCTION ledger.open_log(topic text, topic_id uuid, why text) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF btrim(coalesce(why, '')) = '' THEN
+        RAISE EXCEPTION 'why: say why a second log does not count everything again'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    INSERT INTO ledger.log (log_id, log_topic, opened_by, reason)
+    VALUES (topic_id, topic, session_user, why) ON CONFLICT DO NOTHING;
+    INSERT INTO ledger.audit_log (action, subject, detail)
+    VALUES ('open_log', topic_id::text, jsonb_build_object('topic', topic, 'why', why));
+END
+$$;
+
+-- Publish again after a halt. The person who calls it has settled why the ledger halted.
+CREATE FUNCTION ledger.lift_halt(halted_kind text, reason text) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE ledger.halt SET lifted_at = now(), lifted_by = session_user, why = reason
+    WHERE kind = halted_kind AND lifted_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO ledger.audit_log (action, subject, detail)
+    VALUES ('lift_halt', halted_kind, jsonb_build_object('why', reason));
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION ledger.lock_open_item(item bigint) RETURNS ledger.parked
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    p ledger.parked;
+BEGIN
+    SELECT * INTO p FROM ledger.parked q WHERE q.parked_id = item FOR UPDATE;
+    IF p.parked_id IS NULL THEN
+        RAISE EXCEPTION 'parked_id: % does not exist', item
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p.state <> 'open' THEN
+        RAISE EXCEPTION 'parked_id: % is % already', item, p.state
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN p;
+END
+$$;
+
+-- Bill a reviewed item: one entry with the item's own identity, once for ever.
+CREATE FUNCTION ledger.approve(item bigint, why text, proof text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    p ledger.parked := ledger.lock_open_item(item);
+    made bigint;
+BEGIN
+    IF p.kind <> 'review' OR p.event_id IS NULL OR p.units IS NULL OR p.window_start IS NULL THEN
+        RAISE EXCEPTION 'parked_id: % has no amount and window that could be billed', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Reject it, and record a correction if something is to be billed.';
+    ELSIF p.reason = 'conflict' THEN
+        RAISE EXCEPTION 'parked_id: % conflicts with usage that is billed already', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Record a correction for the difference, then reject this item.';
+    ELSIF p.reason = 'beyond_horizon' AND btrim(coalesce(proof, '')) = '' THEN
+        RAISE EXCEPTION 'proof: % may have been counted before the horizon', item
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Give as proof where the archive shows that it was not.';
+    END IF;
+    INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
+        window_end, shard, log_id, partition, record_offset, delta, event_id, content, occurred_at,
+        actor, reason, reference)
+    VALUES (CASE p.reason WHEN 'correction_limit' THEN 'correction' ELSE 'approval' END,
+        p.tenant_id, p.metric, p.catalogue_version, p.window_start, p.window_end, p.shard, p.log_id,
+        p.partition, p.record_offset, p.units::bigint, p.event_id, p.content, p.occurred_at,
+        session_user, why, proof)
+    RETURNING entry_id INTO made;
+    UPDATE ledger.parked SET state = 'approved', decided_by = session_user, decided_at = now(),
+        why = approve.why WHERE parked_id = item;
+    INSERT INTO ledger.decision (action, parked_id, entry_id, reason, detail)
+    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof));
+    RETURN made;
+END
+$$;
+
+-- Decide that an item is not billed.
+CREATE FUNCTION ledger.reject(item bigint, why text) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    p ledger.parked := ledger.lock_open_item(item);
+BEGIN
+    IF p.meter_event_id IS NOT NULL THEN
+        RAISE EXCEPTION 'parked_id: % is an amount the ledger still owes to Stripe', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Redrive it, or record a correction against it first.';
+    END IF;
+    UPDATE ledger.parked SET state = 'rejected', decided_by = session_user, decided_at = now(),
+        why = reject.why WHERE parked_id = p.parked_id;
+    INSERT INTO ledger.decision (action, parked_id, reason) VALUES ('reject', item, why);
+END
+$$;
+
+-- Send a dead meter event again: same payload, same identifier, next idempotency key.
+CREATE FUNCTION ledger.redrive(item bigint, why text) RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    p ledger.parked;
+    m ledger.meter_event;
+BEGIN
+    PERFORM FROM ledger.lane l
+    WHERE l.lane_id = (SELECT e.lane_id FROM ledger.parked q JOIN ledger.meter_event e
+                       USING (meter_event_id) WHERE q.parked_id = item)
+    FOR NO KEY UPDATE;
+    p := ledger.lock_open_item(item);
+    SELECT * INTO m FROM ledger.meter_event e WHERE e.meter_event_id = p.meter_event_id FOR UPDATE;
+    IF m.meter_event_id IS NULL OR m.state <> 'dead' THEN
+        RAISE EXCEPTION 'parked_id: % is no dead meter event', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Approve or reject it instead.';
+    ELSIF m.possibly_executed THEN
+        RAISE EXCEPTION 'parked_id: % may be in Stripe''s books already', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Reconcile it against Stripe''s summaries instead.';
+    END IF;
+    UPDATE ledger.meter_event SET state = 'pending', dead_kind = NULL, attempts_used = 0,
+        key_generation = key_generation + 1, next_attempt_at = now(), settled_at = NULL
+    WHERE meter_event_id = m.meter_event_id;
+    UPDATE ledger.parked SET state = 'redriven', decided_by = session_user, decided_at = now(),
+        why = redrive.why WHERE parked_id = item;
+    INSERT INTO ledger.decision (action, parked_id, reason, detail)
+    VALUES ('redrive', item, why, jsonb_build_object('identifier', m.identifier));
+    PERFORM ledger.wake(ARRAY[m.lane_id]);
+    RETURN m.meter_event_id;
+END
+$$;
+
+RESET ROLE;

@@ -1,0 +1,113 @@
+"""Facts of a partition → one ledger transaction → applied, or the news that the ledger went back.
+
+Repeatable any number of times and by two owners at once: the position row puts them in order,
+readings keep the greatest count, everything else has an identity that is unique.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from streams.adapters import ledger_rows
+from streams.adapters.ledger_pool import Connection, LedgerPool, LedgerRefusedError, Statements
+from streams.core.fact import Applied, FactBatch, LedgerAnswer, WentBack
+
+WENT_BACK: Final = "ledger_went_back"
+NOTHING_STORED: Final = -1
+
+Where = dict[str, str | int]
+Told = tuple[str, int, Callable[[], str]]
+
+
+class LedgerFacts:
+    """Where partitions put their facts."""
+
+    def __init__(self, pool: LedgerPool) -> None:
+        self._pool = pool
+        self._sql = Statements("queries_facts.sql")
+
+    async def apply_facts(self, batch: FactBatch) -> LedgerAnswer:
+        """Everything of the batch and the position, in one transaction.
+
+        Raises:
+            LedgerUnavailableError: nothing is known to be kept; send the batch again.
+            LedgerRefusedError: the log is not registered, a meter version is unknown here, or a
+                value breaks a rule of the ledger.
+        """
+        answer = await self._pool.run(lambda conn: self._apply(conn, batch))
+        if isinstance(answer, WentBack):
+            await self._pool.run(lambda conn: self._halt(conn, batch, answer.stored))
+        return answer
+
+    async def position(self, log_id: str, partition: int) -> int:
+        """The offset up to which the ledger holds a partition's facts; -1 for none.
+
+        Raises:
+            LedgerUnavailableError: no answer.
+        """
+        parameters = {"log_id": log_id, "partition": partition}
+        stored = await self._pool.run(
+            lambda conn: self._sql.value(conn, "position_read", parameters)
+        )
+        return NOTHING_STORED if stored is None else int(stored)
+
+    async def _apply(self, conn: Connection, batch: FactBatch) -> LedgerAnswer:
+        await self._register(conn, batch)
+        where: Where = {"log_id": batch.log_id, "partition": batch.partition}
+        head = {**where, "log_topic": batch.log_topic, "catalogue_hash": batch.catalogue_hash}
+        stored = int(await self._sql.value(conn, "position_lock", head))
+        if stored < batch.acknowledged:
+            await conn.rollback()
+            return WentBack(stored, batch.acknowledged)
+        findings = await self._write(conn, batch, where)
+        tail = {**head, "position": batch.position}
+        position = int(await self._sql.value(conn, "position_advance", tail))
+        return Applied(position, findings)
+
+    async def _write(self, conn: Connection, batch: FactBatch, where: Where) -> int:
+        told: tuple[Told, ...] = (
+            ("levels", len(batch.levels), lambda: ledger_rows.levels(batch.levels)),
+            (
+                "entries",
+                len(batch.events) + len(batch.corrections),
+                lambda: ledger_rows.entries(batch.events, batch.corrections),
+            ),
+            ("parked", len(batch.parked), lambda: ledger_rows.parked(batch.parked)),
+            ("cells", len(batch.cells), lambda: ledger_rows.cells(batch.cells)),
+            ("canaries", len(batch.canaries), lambda: ledger_rows.canaries(batch.canaries)),
+        )
+        findings = 0
+        for kind, count, rows in told:
+            if count == 0:
+                continue
+            parameters = {**where, "rows": rows()}
+            cursor = await self._sql.run(conn, f"apply_{kind}", parameters)
+            # What was not taken is an old reading or a copy, or it contradicts: then it is noted.
+            if cursor.rowcount < count and kind in {"levels", "entries", "cells"}:
+                findings += int(await self._sql.value(conn, f"find_{kind}", parameters))
+        return findings
+
+    async def _register(self, conn: Connection, batch: FactBatch) -> None:
+        names = {"log_id": batch.log_id, "log_topic": batch.log_topic}
+        if await self._sql.value(conn, "log_known", names) is not None:
+            return
+        await self._sql.run(conn, "log_register_first", names)
+        if await self._sql.value(conn, "log_known", names) is None:
+            raise LedgerRefusedError(
+                f"log_id: {batch.log_topic} has the topic id {batch.log_id}, but this ledger "
+                "follows another log: the topic was recreated, or this is another cluster. A "
+                "second log could count everything again. If its state was carried over, register "
+                f"it: SELECT ledger.open_log('{batch.log_topic}', '{batch.log_id}', 'why')"
+            )
+
+    async def _halt(self, conn: Connection, batch: FactBatch, stored: int) -> None:
+        detail = {
+            "topic": batch.log_topic,
+            "log_id": batch.log_id,
+            "partition": batch.partition,
+            "stored": stored,
+            "acknowledged": batch.acknowledged,
+        }
+        parameters = {"kind": WENT_BACK, "detail": msgspec.json.encode(detail).decode()}
+        await self._sql.run(conn, "halt", parameters)

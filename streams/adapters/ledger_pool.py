@@ -1,0 +1,122 @@
+"""The way into the ledger's database: one pool, whole transactions, named statements.
+
+A connection problem becomes `LedgerUnavailableError`, which callers wait out: everything said to
+the ledger may be said again. What the ledger refuses for good becomes `LedgerRefusedError`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from schemas.queries import Query, load_queries
+from streams.ports import LedgerUnavailableError
+
+Row = TupleRow
+Connection = AsyncConnection[Row]
+Result = TypeVar("Result")
+
+REPEATS_MAX: Final = 5
+"""Deadlocks and lost races are repeated at once, this often; then the caller waits."""
+_REPEATED: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_UNAVAILABLE: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    PoolTimeout,
+    PoolClosed,
+    TooManyRequests,
+    asyncio.TimeoutError,
+)
+_REFUSED: Final = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException)
+
+
+class LedgerRefusedError(Exception):
+    """The ledger refuses what it was told, and would again: a person has to look.
+
+    Operator: the text names the field and the rule. Nothing of the transaction was kept.
+    """
+
+
+class LedgerPool:
+    """Connections to one ledger; every use is one transaction."""
+
+    def __init__(self, dsn: str, *, connections_max: int = 8, timeout_s: float = 10.0) -> None:
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            dsn,
+            min_size=1,
+            max_size=connections_max,
+            timeout=timeout_s,
+            open=False,
+            # A pooled connection may have died with its server while it lay idle.
+            check=AsyncConnectionPool.check_connection,
+            kwargs={"application_name": "tailrace", "options": "-c timezone=UTC"},
+        )
+
+    async def open(self) -> None:
+        """Starts connecting; does not wait, so a worker starts while the ledger is away."""
+        await self._pool.open(wait=False)
+
+    async def close(self) -> None:
+        """Gives all connections back to the server."""
+        await self._pool.close()
+
+    async def run(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """One transaction around `work`, repeated after deadlocks and lost races.
+
+        Raises:
+            LedgerUnavailableError: no answer, or none now; say it again later.
+            LedgerRefusedError: the ledger refuses the content.
+        """
+        for repeat in range(1, REPEATS_MAX + 1):
+            try:
+                async with self._pool.connection() as conn:
+                    return await work(conn)
+            except _REPEATED as error:
+                if repeat == REPEATS_MAX:
+                    raise LedgerUnavailableError(f"ledger: {error}") from error
+            except _UNAVAILABLE as error:
+                raise LedgerUnavailableError(f"ledger: {error}") from error
+            except psycopg.errors.ObjectNotInPrerequisiteState as error:
+                raise LedgerRefusedError(refusal(error)) from error
+            except _REFUSED as error:
+                raise LedgerRefusedError(refusal(error)) from error
+        raise LedgerUnavailableError("ledger: too many repetitions")
+
+
+class Statements:
+    """The named statements of one file of `schemas/ledger`."""
+
+    def __init__(self, file: str) -> None:
+        self._queries: Mapping[str, Query] = load_queries("ledger", file)
+
+    async def run(
+        self, conn: Connection, name: str, parameters: Mapping[str, Any] | None = None
+    ) -> AsyncCursor[Row]:
+        """Executes a statement by its name."""
+        return await conn.execute(self._queries[name].statement, parameters)
+
+    async def value(
+        self, conn: Connection, name: str, parameters: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The first column of the first row; None where there is no row."""
+        cursor = await self.run(conn, name, parameters)
+        row = await cursor.fetchone()
+        return None if row is None else row[0]
+
+    async def rows(
+        self, conn: Connection, name: str, parameters: Mapping[str, Any] | None = None
+    ) -> list[Row]:
+        """All rows."""
+        cursor = await self.run(conn, name, parameters)
+        return await cursor.fetchall()
+
+
+def refusal(error: psycopg.Error) -> str:
+    """The database's own words with its hint: they name the field, the rule and the way out."""
+    parts = [error.diag.message_primary or str(error)]
+    parts.extend(p for p in (error.diag.message_detail, error.diag.message_hint) if p)
+    return "; ".join(parts)

@@ -1,0 +1,243 @@
+"""Lanes of the ledger: claim → a frozen request with its attempt written; settle → what it did.
+
+A claim is one transaction: lanes are locked, waiting requests are taken up or new ones frozen from
+entries, the attempts are written, the lanes are lent. Nobody else can send for them until the
+lease ends.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from streams.adapters.ledger_pool import Connection, LedgerPool, Statements
+from streams.core.lane import Claim, Settlement
+from streams.core.meter_event import (
+    Cell,
+    MeterEvent,
+    Origin,
+    UnsendableMeterEventError,
+    freeze_event,
+    freeze_window,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Entries of one lane that may become one request: a window's, or a single one.
+
+    `event_id` and `occurred_at_us` are there for a meter that publishes event by event.
+    """
+
+    lane_id: int
+    customer: str
+    event_name: str
+    window_start_us: int
+    window_end_us: int
+    units: int
+    entry_ids: list[int]
+    event_id: str | None
+    occurred_at_us: int | None
+    generation: int
+    attempts_used: int
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead meter event that the dead-letter topic does not have yet; `detail` is JSON text."""
+
+    parked_id: int
+    reason: str
+    detail: str
+
+
+class LedgerPublishing:
+    """Where publishing finds its work and writes what became of it."""
+
+    def __init__(self, pool: LedgerPool, account: str, *, livemode: bool) -> None:
+        self._pool = pool
+        self._account = account
+        self._livemode = livemode
+        self._sql = Statements("queries_publishing.sql")
+        self._catalogue = Statements("queries_catalogue.sql")
+        self._ledger_id: str | None = None
+
+    async def cut_entries(self, limit: int) -> int:
+        """Cuts the entries of at most `limit` series that are due; gives the number cut.
+
+        Raises:
+            LedgerUnavailableError: no answer; what was due still is.
+        """
+        return int(
+            await self._pool.run(
+                lambda conn: self._sql.value(conn, "cut_entries", {"limit": limit})
+            )
+        )
+
+    async def claim(self, worker: str, limit: int, lease_s: int) -> list[Claim]:
+        """Lends at most `limit` lanes until `lease_s` from now, each with its attempt written.
+
+        None while publishing is halted. Fewer than there are when lanes have only amounts that
+        wait (for time, or negative ones for what is unsettled).
+
+        Raises:
+            LedgerUnavailableError: no answer. If the claim was kept all the same, its lanes return
+                with the lease and the attempts count as possibly executed.
+        """
+        return await self._pool.run(lambda conn: self._claim(conn, worker, limit, lease_s))
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Writes what an attempt did; a success counts however late it comes.
+
+        Raises:
+            LedgerUnavailableError: no answer; say it again, a repetition changes nothing.
+        """
+        text = msgspec.json.encode(_settled(settlement)).decode()
+        await self._pool.run(lambda conn: self._sql.run(conn, "settle", {"settlement": text}))
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """Dead meter events that are still to be written to the dead-letter topic.
+
+        Raises:
+            LedgerUnavailableError: no answer.
+        """
+        rows = await self._pool.run(
+            lambda conn: self._sql.rows(conn, "dead_letters", {"limit": limit})
+        )
+        return [DeadLetter(*row) for row in rows]
+
+    async def dead_letters_published(self, parked_ids: list[int]) -> None:
+        """Marks dead letters as written to the topic; call it after the broker has them.
+
+        Raises:
+            LedgerUnavailableError: no answer; they will be written once more.
+        """
+        await self._pool.run(
+            lambda conn: self._sql.run(conn, "dead_letters_published", {"items": parked_ids})
+        )
+
+    async def _claim(self, conn: Connection, worker: str, limit: int, lease_s: int) -> list[Claim]:
+        lanes = await self._sql.value(conn, "lock_lanes", {"limit": limit})
+        if not lanes:
+            return []
+        await self._sql.run(conn, "merge_pending", {"lanes": lanes})
+        retries: dict[int, int] = dict(await self._sql.rows(conn, "due_retries", {"lanes": lanes}))
+        frozen = await self._freeze_lanes(conn, [lane for lane in lanes if lane not in retries])
+        idle = [lane for lane in lanes if lane not in retries and lane not in frozen]
+        if idle:
+            await self._sql.run(conn, "rest_lanes", {"lanes": idle})
+        events = [*retries.values(), *frozen.values()]
+        if not events:
+            return []
+        lease = {"events": events, "worker": worker, "lease_ms": lease_s * 1_000}
+        attempts = await self._sql.value(conn, "lend", lease)
+        rows = await self._sql.rows(conn, "lent", {"attempts": attempts})
+        return [Claim(*row) for row in rows]
+
+    async def _freeze_lanes(self, conn: Connection, lanes: list[int]) -> dict[int, int]:
+        """Freezes one request per lane where there is one; lane → meter event.
+
+        Entries that add up to zero are settled without a request, and the lane is asked again.
+        """
+        frozen: dict[int, int] = {}
+        while lanes:
+            rows = await self._sql.rows(conn, "freeze_candidates", {"lanes": lanes})
+            candidates = [Candidate(*row) for row in rows]
+            requests = []
+            for candidate in candidates:
+                request = await self._request(conn, candidate)
+                if request is not None:
+                    requests.append(request)
+            lanes = []
+            if requests:
+                text = msgspec.json.encode(requests).decode()
+                made = await self._sql.rows(conn, "freeze", {"requests": text})
+                for request, (meter_event_id,) in zip(requests, made, strict=True):
+                    if request["identifier"] is None:
+                        lanes.append(request["lane_id"])
+                    else:
+                        frozen[request["lane_id"]] = meter_event_id
+        return frozen
+
+    async def _request(self, conn: Connection, candidate: Candidate) -> dict[str, Any] | None:
+        """The row to insert; None where Stripe could not take it: that lane is paused."""
+        try:
+            event = freeze(await self._origin(conn), candidate) if candidate.units else None
+        except UnsendableMeterEventError as error:
+            pause = {"lane": candidate.lane_id, "reason": str(error)}
+            await self._sql.run(conn, "pause_lane", pause)
+            return None
+        return {
+            "lane_id": candidate.lane_id,
+            "customer": candidate.customer,
+            "event_name": candidate.event_name,
+            "window_start_us": candidate.window_start_us,
+            "window_end_us": candidate.window_end_us,
+            "per_entry": candidate.occurred_at_us is not None,
+            "units": candidate.units,
+            "generation": candidate.generation,
+            "attempts_used": candidate.attempts_used,
+            "entry_ids": candidate.entry_ids,
+            "value": None if event is None else str(event.value),
+            "timestamp_s": None if event is None else event.timestamp_s,
+            "identifier": None if event is None else event.identifier,
+            "payload_hash": None if event is None else event.payload_hash,
+        }
+
+    async def _origin(self, conn: Connection) -> Origin:
+        if self._ledger_id is None:
+            self._ledger_id = str(await self._catalogue.value(conn, "ledger_id"))
+        return Origin(self._account, self._livemode, self._ledger_id)
+
+
+def freeze(origin: Origin, candidate: Candidate) -> MeterEvent:
+    """The frozen request of a candidate, dated as its meter publishes.
+
+    Raises:
+        UnsendableMeterEventError: Stripe could not take the value or a name.
+    """
+    cell = Cell(
+        candidate.customer,
+        candidate.event_name,
+        candidate.window_start_us,
+        candidate.window_end_us,
+    )
+    if candidate.occurred_at_us is None:
+        return freeze_window(
+            origin,
+            cell,
+            candidate.units,
+            candidate.entry_ids[0],
+            candidate.generation,
+            candidate.now_us,
+        )
+    return freeze_event(
+        origin,
+        cell,
+        candidate.units,
+        candidate.event_id or f"entry:{candidate.entry_ids[0]}",
+        candidate.generation,
+        candidate.occurred_at_us,
+    )
+
+
+def _settled(settlement: Settlement) -> dict[str, Any]:
+    claim, evidence = settlement.claim, settlement.evidence
+    return {
+        "attempt_id": claim.attempt_id,
+        "meter_event_id": claim.meter_event_id,
+        "lane_id": claim.lane_id,
+        "state": settlement.state,
+        "dead_kind": settlement.dead_kind,
+        "key_generation": settlement.key_generation,
+        "possibly_executed": settlement.possibly_executed,
+        "attempt_used": settlement.attempt_used,
+        "retry_delay_ms": settlement.retry_delay_ms,
+        "outcome": evidence.outcome,
+        "http_status": evidence.http_status,
+        "code": evidence.code,
+        "message": evidence.message,
+        "request_id": evidence.request_id,
+        "cause": evidence.cause,
+    }
