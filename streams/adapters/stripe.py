@@ -16,6 +16,7 @@ import aiohttp
 import stripe
 
 from streams.adapters.stripe_wire import Transport, observe_error, observe_success
+from streams.core.live_meter import LiveMeter
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
 from streams.core.observation import Observation
 
@@ -79,20 +80,6 @@ class StripeSettings:
 
     def __repr__(self) -> str:
         return f"StripeSettings(api_base={self.api_base!r}, api_key=***)"
-
-
-@dataclass(frozen=True, slots=True)
-class LiveMeter:
-    """A meter as Stripe has it, to be compared with the catalogue before anything is sent to it."""
-
-    id: str
-    event_name: str
-    active: bool
-    formula: str
-    customer_key: str
-    value_key: str
-    event_time_window: str | None
-    livemode: bool
 
 
 @dataclass(frozen=True, slots=True)

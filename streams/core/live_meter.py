@@ -1,0 +1,85 @@
+"""A meter as Stripe has it, against what we publish to it: what would be counted wrongly.
+
+In: the event names of the catalogue and all meters of the account. Out: findings; with none of them
+a value that is sent adds exactly that value to exactly that customer.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMeter:
+    """One of Stripe's meters."""
+
+    id: str
+    event_name: str
+    active: bool
+    formula: str
+    """`sum`, `count` or `last`."""
+    customer_key: str
+    """Where in the payload the meter looks for the customer."""
+    value_key: str
+    """Where in the payload the meter looks for the value."""
+    event_time_window: str | None
+    """`hour` or `day`: Stripe keeps only the event it received last in each."""
+    livemode: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeterFinding:
+    """Why nothing may be published under a name yet."""
+
+    event_name: str
+    rule: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.event_name}: {self.rule}; {self.remedy}"
+
+
+def check_meters(
+    event_names: Iterable[str], meters: Iterable[LiveMeter], *, livemode: bool
+) -> tuple[MeterFinding, ...]:
+    """Findings in order of name.
+
+    Args:
+        event_names: Names that are published to.
+        meters: All meters of the account, inactive ones included.
+        livemode: Whether the ledger is meant for real invoices.
+    """
+    by_name: dict[str, list[LiveMeter]] = {}
+    for meter in meters:
+        by_name.setdefault(meter.event_name, []).append(meter)
+    found: list[MeterFinding] = []
+    for name in sorted(set(event_names)):
+        active = [meter for meter in by_name.get(name, ()) if meter.active]
+        if active:
+            found.extend(finding for meter in active for finding in _check(meter, livemode))
+        else:
+            known = "is archived" if name in by_name else "does not exist"
+            remedy = "reactivate it" if name in by_name else "create it with formula sum"
+            found.append(MeterFinding(name, f"the meter {known}", remedy))
+    return tuple(found)
+
+
+def _check(meter: LiveMeter, livemode: bool) -> Iterable[MeterFinding]:
+    name = meter.event_name
+    another = "create a meter under another event_name; Stripe never changes one"
+    if meter.formula != "sum":
+        yield MeterFinding(name, f"formula is {meter.formula}, not sum", another)
+    if meter.event_time_window is not None:
+        rule = f"keeps only the last event of each {meter.event_time_window}"
+        yield MeterFinding(name, rule, another)
+    if meter.customer_key != CUSTOMER_KEY:
+        rule = f"finds the customer under {meter.customer_key!r}, not {CUSTOMER_KEY!r}"
+        yield MeterFinding(name, rule, another)
+    if meter.value_key != VALUE_KEY:
+        rule = f"finds the value under {meter.value_key!r}, not {VALUE_KEY!r}"
+        yield MeterFinding(name, rule, another)
+    if meter.livemode != livemode:
+        have, want = ("live", "test") if meter.livemode else ("test", "live")
+        rule = f"is a {have} meter, the ledger is for {want} mode"
+        yield MeterFinding(name, rule, "use the other key, or another ledger")
