@@ -23,12 +23,20 @@ class FactsLedger(Protocol):
         """One transaction; may be repeated. Raises `LedgerUnavailableError`."""
         ...
 
+    async def position(self, log_id: str, partition: int) -> int:
+        """The offset up to which the ledger holds a partition's facts; -1 for none."""
+        ...
+
+
+class CatalogueLedger(Protocol):
+    """Where the rule book stands."""
+
     async def load_catalogue(self) -> tuple[Sequence[MeterVersion], int]:
         """All lines and the ledger's time in microseconds. Raises `LedgerUnavailableError`."""
         ...
 
-    async def position(self, log_id: str, partition: int) -> int:
-        """The offset up to which the ledger holds a partition's facts; -1 for none."""
+    async def notice_us(self) -> int:
+        """How long ahead a change must be announced. Raises `LedgerUnavailableError`."""
         ...
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-
 PREFIX: Final = "TAILRACE_"
 FILE_NAME: Final = "tailrace.toml"
 EX_CONFIG: Final = 78
@@ -96,9 +95,6 @@ class Settings:
     )
     catalogue_refresh_s: int = _setting(
         60, _whole(1, 600), "pause between readings of the catalogue"
-    )
-    catalogue_notice_s: int = _setting(
-        3_600, _whole(600, 7 * 86_400), "how long ahead a meter change is announced"
     )
     stripe_api_base: str = _setting("https://api.stripe.com", _url, "Stripe's API, or a stand-in")
     stripe_api_key: str = _setting(
@@ -196,8 +192,6 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("TAILRACE_PUBLISH_LEASE_S: must be twice the connect and read timeouts")
     if settings.stripe_api_key.startswith(("sk_live", "rk_live")) and not settings.live:
         problems.append("TAILRACE_STRIPE_API_KEY: is a live key; set TAILRACE_LIVE=1 to mean it")
-    if settings.catalogue_refresh_s * 2 > settings.catalogue_notice_s:
-        problems.append("TAILRACE_CATALOGUE_REFRESH_S: must be at most half of the notice")
     return problems
 
 

@@ -6,7 +6,7 @@ import structlog
 
 from streams.adapters.clock import Clock
 from streams.core.catalogue import Catalogue, is_prefix
-from streams.ports import FactsLedger, LedgerUnavailableError
+from streams.ports import CatalogueLedger, LedgerUnavailableError
 
 log = structlog.get_logger("catalogue")
 
@@ -21,10 +21,9 @@ class CatalogueContradictionError(Exception):
 class CatalogueBook:
     """The newest reading, and a way to ask for one that is younger than some moment."""
 
-    def __init__(self, ledger: FactsLedger, clock: Clock, notice_us: int) -> None:
+    def __init__(self, ledger: CatalogueLedger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._notice_us = notice_us
         self._catalogue: Catalogue | None = None
         self._asked_at_s = float("-inf")
         self._changed = asyncio.Condition()
@@ -47,11 +46,13 @@ class CatalogueBook:
         """
         asked_at_s = self._clock.elapsed_s()
         try:
+            # The ledger enforces the notice, so the ledger says how long a reading is good for.
+            notice_us = await self._ledger.notice_us()
             versions, now_us = await self._ledger.load_catalogue()
         except LedgerUnavailableError as error:
             log.warning("ledger_unavailable", doing="catalogue", error=str(error))
             return False
-        catalogue = Catalogue(tuple(versions), now_us, self._notice_us)
+        catalogue = Catalogue(tuple(versions), now_us, notice_us)
         before = self._catalogue
         if before is not None and not is_prefix(before.versions, catalogue.versions):
             message = "the ledger's meter catalogue lost or changed lines that verdicts rest on"

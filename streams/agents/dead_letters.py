@@ -1,0 +1,73 @@
+"""Dead meter events in the ledger → records of usage.dead-letter, each at least once.
+
+The ledger's row is the truth and the queue; the topic is the log for whoever reads it there.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from streams import topics
+from streams.ports import LedgerUnavailableError, Outputs
+
+_LIMIT: Final = 200
+log = structlog.get_logger("dead_letters")
+
+
+class DeadLetter(Protocol):
+    """One dead meter event as the ledger parked it; `detail` is JSON text."""
+
+    @property
+    def parked_id(self) -> int:
+        """Its row."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """refused, exhausted or ambiguous."""
+        ...
+
+    @property
+    def detail(self) -> str:
+        """Attempts, codes and request ids, as JSON text."""
+        ...
+
+
+class DeadLetterLedger(Protocol):
+    """Where dead meter events are found and marked."""
+
+    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
+        """Those that the topic does not have yet."""
+        ...
+
+    async def dead_letters_published(self, parked_ids: list[int]) -> None:
+        """The topic has them now."""
+        ...
+
+
+class DeadLetterPump:
+    """Copies dead letters from the ledger to the topic."""
+
+    def __init__(self, ledger: DeadLetterLedger, outputs: Outputs) -> None:
+        self._ledger = ledger
+        self._outputs = outputs
+
+    async def pump(self) -> None:
+        """One round; a broken ledger is waited out."""
+        try:
+            while letters := await self._ledger.dead_letters(_LIMIT):
+                for letter in letters:
+                    record = {
+                        "v": 1,
+                        "kind": letter.reason,
+                        "parked_id": letter.parked_id,
+                        "detail": msgspec.Raw(letter.detail.encode()),
+                    }
+                    value = msgspec.json.encode(record)
+                    self._outputs.produce(topics.DEAD_LETTER, None, value)
+                await self._outputs.flush()
+                await self._ledger.dead_letters_published([one.parked_id for one in letters])
+        except LedgerUnavailableError as error:
+            log.warning("ledger_unavailable", doing="dead letters", error=str(error))

@@ -1,0 +1,253 @@
+"""The service: settings → a Faust app with its two agents and the loops around them.
+
+Faust is the frame (app, agents, channels, worker); Kafka is consumed by the engine's feeder, which
+puts one chunk at a time on the admit channel. `build` makes an app without touching anything;
+everything that needs a running loop is made in `Service.run`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import faust
+import structlog
+from faust.app.base import BootStrategy
+
+from streams.adapters.clock import Clock
+from streams.adapters.metrics import Sample, exposition
+from streams.adapters.probe import Probe
+from streams.agents.admit import WAITS_FOR_LEDGER, Admitter
+from streams.agents.catalogue_book import CatalogueBook
+from streams.agents.dead_letters import DeadLetterPump
+from streams.agents.facts import FactSender
+from streams.agents.memory import memory_of
+from streams.agents.publish import Lent, Publisher
+from streams.engine.chunk import Chunk
+from streams.engine.fail_stop import ExitCode, FailStop
+from streams.engine.feeder import Feeder
+from streams.settings import Settings
+
+log = structlog.get_logger("worker")
+
+
+class Closing(Protocol):
+    """Something to open when the loop runs and to close at the end."""
+
+    async def open(self) -> None:
+        """Gets ready; must not wait for the other side."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything a running worker is made of."""
+
+    book: CatalogueBook
+    admitter: Admitter
+    facts: FactSender
+    publisher: Publisher
+    dead_letters: DeadLetterPump
+    feeder: Feeder
+    resources: tuple[Closing, ...]
+
+
+class _Boot(BootStrategy):  # type: ignore[misc]  # Faust is untyped
+    """No broker connection and no web server of Faust's own."""
+
+    enable_kafka = False
+    enable_web = False
+
+
+class _App(faust.App):  # type: ignore[misc]  # Faust is untyped
+    BootStrategy = _Boot
+
+
+class Service:
+    """One worker's app and the parts it runs."""
+
+    def __init__(
+        self, settings: Settings, make: Callable[[], Parts], clock: Clock, fail_stop: FailStop
+    ) -> None:
+        self.settings = settings
+        self.parts: Parts | None = None
+        self._make = make
+        self._clock = clock
+        self._fail_stop = fail_stop
+        self._loops: list[asyncio.Task[None]] = []
+        self._probe: Probe | None = None
+        self.app = _App(
+            settings.group,
+            broker="kafka://unused",
+            store="memory://",
+            web_enabled=False,
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+        )
+        self._admit_channel = self.app.channel()
+        self._publish_channel = self.app.channel()
+        self.app.agent(self._admit_channel, name="admit", concurrency=1)(self._admit)
+        self.app.agent(self._publish_channel, name="publish", concurrency=settings.publish_lanes)(
+            self._publish
+        )
+        self.app.task(self._run)
+        self.app.on_before_shutdown.connect(self._before_shutdown)
+
+    # -- agents ------------------------------------------------------------------------------------
+
+    async def _admit(self, stream: Any) -> None:
+        async for chunk in stream:
+            await self._take(chunk)
+
+    async def _take(self, chunk: Chunk) -> None:
+        try:
+            await self._running.admitter.admit(chunk)
+        except BaseException as error:
+            # Whatever it is, the feeder must hear of it; it decides between retry, hold and exit.
+            chunk.failed(error)
+            if not isinstance(error, Exception):
+                raise
+
+    async def _publish(self, stream: Any) -> None:
+        async for lent in stream:
+            await self._guarded("publish", lambda lent=lent: self._running.publisher.publish(lent))
+
+    # -- life --------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> Parts:
+        if self.parts is None:
+            message = "the worker's parts are made when its loop runs"
+            raise RuntimeError(message)
+        return self.parts
+
+    async def _run(self) -> None:
+        # Without this a channel delivers nothing, silently.
+        self.app.flow_control.resume()
+        parts = self.parts = self._make()
+        for resource in parts.resources:
+            await resource.open()
+        host, port = self.settings.metrics_host, self.settings.metrics_port
+        self._probe = Probe(host, port, self.waits_for, exposition(self.samples))
+        try:
+            address = await self._probe.start()
+        except OSError as error:
+            self._fail_stop(ExitCode.ENGINE_FAILED, f"TAILRACE_METRICS_PORT {port}: {error}")
+            return
+        log.info("probe", address=address)
+        self._start("catalogue", lambda: parts.book.keep_fresh(self.settings.catalogue_refresh_s))
+        self._start("facts", self._tell)
+        self._start("publish", self._look)
+        self._start("dead_letters", self._pump)
+        parts.feeder.start(asyncio.get_running_loop(), self._put_chunk)
+
+    async def _put_chunk(self, chunk: Chunk) -> None:
+        await self._admit_channel.send(value=chunk)
+
+    async def _put_lent(self, lent: Lent) -> None:
+        await self._publish_channel.send(value=lent)
+
+    def _start(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guarded(name, body), name=name)
+        self._loops.append(task)
+
+    async def _guarded(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await body()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # the last fence: never go on half alive
+            log.critical("loop_failed", loop=name, exc_info=error)
+            self._fail_stop(ExitCode.AGENT_FAILED, f"{name}: {type(error).__name__}: {error}")
+
+    async def _before_shutdown(self, *_args: Any, **_kwargs: Any) -> None:
+        """Drains: the chunk in hand is settled, then the group is left."""
+        if self.parts is None:
+            return
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(None, self.parts.feeder.drain)
+        for resource in reversed(self.parts.resources):
+            await resource.close()
+        if self._probe is not None:
+            await self._probe.stop()
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    async def _tell(self) -> None:
+        parts, pause_s = self._running, self.settings.facts_interval_ms / 1_000
+        while True:
+            await parts.facts.send([memory_of(t) for t in parts.feeder.tables.values()])
+            self._resume_waiting(parts)
+            await asyncio.sleep(pause_s)
+
+    def _resume_waiting(self, parts: Parts) -> None:
+        """Partitions that waited for the catalogue alone go on once it can be read."""
+        if parts.book.age_s() > 2 * self.settings.catalogue_refresh_s:
+            return
+        for partition, reason in parts.feeder.held.items():
+            if WAITS_FOR_LEDGER in reason:
+                parts.feeder.resume(partition)
+
+    async def _look(self) -> None:
+        parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
+        while True:
+            claimed = 0
+            if parts.facts.figures.went_back is None:
+                claimed = await parts.publisher.look(self._put_lent)
+            await asyncio.sleep(0.01 if claimed else pause_s)
+
+    async def _pump(self) -> None:
+        while True:
+            await self._running.dead_letters.pump()
+            await asyncio.sleep(1.0)
+
+    # -- what it says of itself --------------------------------------------------------------------
+
+    def waits_for(self) -> str | None:
+        """None when this worker serves, else what it waits for."""
+        if self.parts is None or self.parts.book.catalogue is None:
+            return "the meter catalogue in the ledger"
+        if not self.parts.feeder.serving:
+            return "its partitions: joining the group or reading their state"
+        return None
+
+    def samples(self) -> Iterator[Sample]:
+        """The figures behind /metrics."""
+        if self.parts is None:
+            return
+        parts = self.parts
+        admit, facts, publish = (
+            parts.admitter.figures,
+            parts.facts.figures,
+            parts.publisher.figures,
+        )
+        yield "usage_records_total", None, admit.records
+        yield "usage_chunks_total", None, admit.chunks
+        for verdict, count in admit.verdicts.items():
+            yield "usage_verdicts_total", verdict, count
+        for partition, table in parts.feeder.tables.items():
+            yield "usage_partition_applied_offset", str(partition), table.applied
+            yield "usage_partition_told_offset", str(partition), table.acknowledged
+        for partition in parts.feeder.held:
+            yield "usage_partition_held", str(partition), 1
+        yield "usage_fact_batches_total", None, facts.batches
+        yield "usage_refused_readings_total", None, facts.refused_readings
+        yield (
+            "usage_ledger_failures_total",
+            None,
+            facts.ledger_failures + publish.ledger_failures,
+        )
+        yield "usage_ledger_went_back", None, int(facts.went_back is not None)
+        yield "usage_catalogue_age_seconds", None, parts.book.age_s()
+        yield "usage_entries_cut_total", None, publish.cut
+        yield "usage_lanes_claimed_total", None, publish.claimed
+        yield "usage_attempts_total", None, publish.attempts
+        for state, count in publish.states.items():
+            yield "usage_settlements_total", state, count
+        yield "usage_sink_open", None, int(parts.publisher.breaker.state != "closed")

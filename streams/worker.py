@@ -1,0 +1,129 @@
+"""One worker: settings → every part wired together → a Faust worker that runs until it is told.
+
+A worker is one process with one data directory; start more of them to scale.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import faust
+import structlog
+import uvloop
+
+from streams import topics
+from streams.adapters.clock import SystemClock
+from streams.adapters.kafka import OutputProducer, producer_config
+from streams.adapters.ledger import Ledger
+from streams.adapters.stripe import StripeSettings, StripeSink
+from streams.agents.admit import Admitter
+from streams.agents.catalogue_book import CatalogueBook
+from streams.agents.dead_letters import DeadLetterPump
+from streams.agents.facts import FactSender
+from streams.agents.publish import Publisher, PublishLimits
+from streams.app import Parts, Service
+from streams.core.admission import earlier
+from streams.core.instant import SECOND_US
+from streams.core.level import newer
+from streams.engine.crash_points import CrashAt, crash_at, never
+from streams.engine.fail_stop import FailStop
+from streams.engine.feeder import Feeder
+from streams.engine.log import LogId
+from streams.engine.partitioner import home_of
+from streams.engine.settings import EngineSettings
+from streams.settings import Settings
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+ACKNOWLEDGED_TIMEOUT_S: Final = 10.0
+
+
+def build(settings: Settings) -> Service:
+    """The service as it runs in production; nothing is touched before its loop runs."""
+    clock = SystemClock()
+    fail_stop = FailStop()
+    name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+    return Service(settings, lambda: _parts(settings, clock, fail_stop, name), clock, fail_stop)
+
+
+def engine_settings(settings: Settings, name: str) -> EngineSettings:
+    """What the engine is told.
+
+    `reach_back` covers everything that may still change or be asked for: the horizon, the longest
+    window with its skew, and a day.
+    """
+    horizon_ms = settings.horizon_h * HOUR_MS
+    return EngineSettings(
+        bootstrap=settings.kafka_bootstrap,
+        group=settings.group,
+        client_id=name,
+        topic=topics.EVENTS,
+        packed_topic=topics.ADMIT_LOG,
+        partitions=settings.partitions,
+        data_dir=Path(settings.data_dir),
+        horizon_ms=horizon_ms,
+        reach_back_ms=horizon_ms + DAY_MS,
+        chunk_records_max=settings.chunk_records,
+        packed_bytes_max=topics.PACKED_BYTES_MAX,
+        fetch_wait_s=settings.chunk_wait_ms / 1_000,
+        settle_deadline_s=float(settings.settle_deadline_s),
+        session_timeout_ms=settings.session_timeout_ms,
+        heartbeat_interval_ms=settings.heartbeat_ms,
+        group_protocol=settings.group_protocol,
+        instance_id=settings.group_instance_id or None,
+    )
+
+
+def crash_hook(settings: Settings) -> CrashAt:
+    """For drills: SIGKILL to this very process at a named step; in production nothing."""
+    if not settings.crash_at:
+        return never
+    return crash_at(settings.crash_at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def run(settings: Settings) -> None:
+    """Runs one worker until SIGTERM or SIGINT; does not return.
+
+    Raises:
+        SystemExit: 0 after an orderly stop, else the code of what ended it.
+    """
+    configure_logging(settings.log_level)
+    uvloop.install()
+    service = build(settings)
+    # One generation of objects that live as long as the process, and rare full collections: with
+    # the default a chunk's tuples set off a walk over every level again and again.
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1_000)
+    worker = faust.Worker(
+        service.app, loglevel="WARN", redirect_stdouts=False, quiet=True, console_port=None
+    )
+    worker.spinner = None
+    worker.execute_from_commandline()
+
+
+def configure_logging(level: str) -> None:
+    """Structured lines on stderr: readable at a terminal, JSON elsewhere."""
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer()
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
