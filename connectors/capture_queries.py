@@ -29,14 +29,3 @@ def rows(
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(queries()[name].statement, values)
         return cursor.fetchall() if cursor.description else []
-
-
-def changed(connection: Connection[Any], name: str, values: Mapping[str, object]) -> int:
-    """Run a named statement that writes, and give the number of rows it touched.
-
-    Raises:
-        psycopg.Error: the database refused it or is away.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(queries()[name].statement, values)
-        return cursor.rowcount

@@ -1,5 +1,5 @@
--- What capture asks a service's database, and where it remembers its sources.
--- All of the first part runs as a role with LOGIN and REPLICATION and no right on any table.
+-- What capture asks a service's database.
+-- All up to and including publication_tables runs as a role with LOGIN and REPLICATION alone.
 
 -- name: server_identity
 -- Which cluster and timeline answers, and whether it is a standby.
@@ -83,22 +83,3 @@ SELECT metering.reemit(%(from)s, %(to)s, %(reason)s) AS rows;
 -- name: database_clock
 -- The time of the database, which dates received_at.
 SELECT clock_timestamp() AS now;
-
--- name: find_source
--- The cluster and timeline a source was registered with.
-SELECT source, system_identifier, timeline FROM ledger.source WHERE source = %(source)s;
-
--- name: add_source
--- Registers a source; does nothing when the name is taken.
-INSERT INTO ledger.source (source, system_identifier, timeline)
-VALUES (%(source)s, %(system_identifier)s, %(timeline)s)
-ON CONFLICT (source) DO NOTHING;
-
--- name: replace_source
--- Re-registers a source after a restore or failover, only if it still is what the caller saw.
-UPDATE ledger.source
-SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
-    registered_at = now(), registered_by = session_user
-WHERE source = %(source)s
-  AND system_identifier = %(old_system_identifier)s
-  AND timeline = %(old_timeline)s;

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from psycopg import Connection
 
-from connectors.capture_queries import changed, rows
+from connectors.capture_queries import rows
 from connectors.errors import SourceChangedError, SourceUnknownError
 
 
@@ -90,49 +90,3 @@ def changed_error(stored: SourceIdentity, seen: SourceIdentity) -> SourceChanged
         f"{seen.timeline}. After a restore or failover run the repair; "
         "a copy of a database must not capture under its original's name"
     )
-
-
-class LedgerSourceStore:
-    """Sources remembered in the ledger's database.
-
-    Args:
-        connection: to the ledger, in autocommit, as a role that may write `ledger.source`.
-    """
-
-    def __init__(self, connection: Connection[Any]) -> None:
-        self._connection = connection
-
-    def find(self, source: str) -> SourceIdentity | None:
-        """The registered identity, or None."""
-        found = rows(self._connection, "find_source", {"source": source})
-        if not found:
-            return None
-        row = found[0]
-        return SourceIdentity(row["source"], row["system_identifier"], row["timeline"])
-
-    def add(self, identity: SourceIdentity) -> None:
-        """Remember an identity; leave an existing one of that name as it is."""
-        changed(
-            self._connection,
-            "add_source",
-            {
-                "source": identity.source,
-                "system_identifier": identity.system_identifier,
-                "timeline": identity.timeline,
-            },
-        )
-
-    def replace(self, old: SourceIdentity, new: SourceIdentity) -> bool:
-        """Put `new` in the place of `old`; False, and nothing done, when `old` is not there."""
-        touched = changed(
-            self._connection,
-            "replace_source",
-            {
-                "source": old.source,
-                "old_system_identifier": old.system_identifier,
-                "old_timeline": old.timeline,
-                "system_identifier": new.system_identifier,
-                "timeline": new.timeline,
-            },
-        )
-        return touched == 1
