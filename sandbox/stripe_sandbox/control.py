@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from sandbox.stripe_sandbox import invoices
 from sandbox.stripe_sandbox.errors import Body
+from sandbox.stripe_sandbox.fact import Interval, Subscription
 from sandbox.stripe_sandbox.faults import MEANINGS, ArmedFault, FaultSpec
 from sandbox.stripe_sandbox.server import Api, counts
 from sandbox.stripe_sandbox.state import State, add_up
@@ -59,6 +61,17 @@ def oracle(state: State) -> Body:
     }
 
 
+class SubscriptionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A subscription as ordered; the same id again replaces it."""
+
+    id: str
+    customer: str
+    event_names: list[str]
+    anchor_s: int
+    interval: Interval = "month"
+    grace_s: int = 3_600
+
+
 class Control:
     """The control API's endpoints."""
 
@@ -76,6 +89,8 @@ class Control:
             web.post("/_sandbox/faults", self._arm),
             web.delete("/_sandbox/faults", self._clear),
             web.delete("/_sandbox/faults/{identity}", self._clear),
+            web.get("/_sandbox/invoices", self._invoices),
+            web.post("/_sandbox/subscriptions", self._subscribe),
             web.get("/_sandbox/settings", self._get_settings),
             web.post("/_sandbox/settings", self._change_settings),
         ]
@@ -116,6 +131,27 @@ class Control:
         self._api.faults.clear(None if identity is None else int(identity))
         self._api.released.set()
         return await self._list_faults(http)
+
+    async def _invoices(self, _http: web.Request) -> web.Response:
+        state = self._api.engine.state
+        now_us = self._api.clock()
+        found = [
+            line.body()
+            for subscription in state.subscriptions.values()
+            for line in invoices.lines(state, subscription, now_us)
+        ]
+        return _json({"now_us": now_us, "lines": found})
+
+    async def _subscribe(self, http: web.Request) -> web.Response:
+        try:
+            subscription = msgspec.json.decode(await http.read(), type=SubscriptionOrder)
+        except msgspec.DecodeError as error:
+            return _refused(str(error))
+        if not 0 <= subscription.grace_s <= invoices.GRACE_S_MAX:
+            return _refused("grace_s must be 0 to 259200: Stripe allows 72 hours at the most")
+        made = Subscription(**msgspec.structs.asdict(subscription))
+        self._api.engine.remember([made])
+        return _json(msgspec.to_builtins(made), 201)
 
     async def _get_settings(self, _http: web.Request) -> web.Response:
         return _json(msgspec.to_builtins(self._api.engine.settings))

@@ -112,7 +112,7 @@ class Engine:
         lane = request.lane()
         if lane is not None and lane in self._lanes_in_flight:
             reply = errors.lock_timeout()
-            self._remember(self._answer(request, reply, now_us))
+            self.remember(self._answer(request, reply, now_us))
             return reply
         if key is not None:
             self._keys_in_flight.add(key)
@@ -124,7 +124,7 @@ class Engine:
         """Executes, remembers, and only then answers."""
         try:
             reply, facts = self._execute(execution.request, now_us)
-            self._remember([*facts, *self._answer(execution.request, reply, now_us)])
+            self.remember([*facts, *self._answer(execution.request, reply, now_us)])
         finally:
             self.abandon(execution)
         return reply
@@ -133,7 +133,7 @@ class Engine:
         """Answers otherwise than the execution would have, which may or may not have happened."""
         try:
             facts = self._execute(execution.request, now_us)[1] if recorded else ()
-            self._remember([*facts, *self._answer(execution.request, reply, now_us)])
+            self.remember([*facts, *self._answer(execution.request, reply, now_us)])
         finally:
             self.abandon(execution)
         return reply
@@ -144,6 +144,13 @@ class Engine:
         lane = execution.request.lane()
         if lane is not None:
             self._lanes_in_flight.discard(lane)
+
+    def remember(self, facts: Sequence[Fact]) -> None:
+        """Writes facts to the journal, then folds them in."""
+        if facts:
+            self._journal(facts)
+        for fact in facts:
+            self.state.apply(fact)
 
     def _execute(self, request: ApiRequest, now_us: int) -> tuple[Reply, Sequence[Fact]]:
         try:
@@ -180,12 +187,6 @@ class Engine:
         body = msgspec.Raw(msgspec.json.encode(reply.body))
         key = request.idempotency_key
         return [StoredAnswer(key, request.fingerprint(), reply.status, body, now_us)]
-
-    def _remember(self, facts: Sequence[Fact]) -> None:
-        if facts:
-            self._journal(facts)
-        for fact in facts:
-            self.state.apply(fact)
 
 
 def _authorized(authorization: str | None) -> bool:

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 Formula = Literal["sum", "count", "last"]
+Interval = Literal["hour", "day", "week", "month"]
 
 
 class Meter(msgspec.Struct, frozen=True, tag="meter"):
@@ -54,4 +55,17 @@ class StoredAnswer(msgspec.Struct, frozen=True, tag="answer"):
     at_us: int
 
 
-Fact = Meter | Recorded | Cancelled | StoredAnswer
+class Subscription(msgspec.Struct, frozen=True, tag="subscription", forbid_unknown_fields=True):
+    """What a customer is invoiced for, and when its invoices become final."""
+
+    id: str
+    customer: str
+    event_names: list[str]
+    anchor_s: int
+    """Start of the first period, whole seconds since 1970 UTC."""
+    interval: Interval = "month"
+    grace_s: int = 3_600
+    """From the end of a period to its final invoice; an hour is Stripe's default, 72 the most."""
+
+
+Fact = Meter | Recorded | Cancelled | StoredAnswer | Subscription

@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from sandbox.stripe_sandbox import errors, parameters, summaries
+from sandbox.stripe_sandbox import errors, invoices, parameters, summaries
 from sandbox.stripe_sandbox.engine import US_PER_S, ApiRequest, Settings
 from sandbox.stripe_sandbox.errors import Body, RefusedError, Reply
 from sandbox.stripe_sandbox.fact import Cancelled, Fact, Formula, Meter, Recorded
@@ -39,6 +39,7 @@ class Routes:
         self._table: tuple[tuple[str, re.Pattern[str], Callable[..., Result]], ...] = (
             ("GET", re.compile(r"/v1/account"), self._account),
             ("GET", re.compile(r"/v1/customers/(?P<identity>[^/]+)"), self._customer),
+            ("GET", re.compile(r"/v1/subscriptions"), self._list_subscriptions),
             ("POST", re.compile(r"/v1/billing/meter_events"), self._meter_event),
             ("POST", re.compile(r"/v1/billing/meter_event_adjustments"), self._adjustment),
             ("POST", re.compile(r"/v1/billing/meters"), self._create_meter),
@@ -76,6 +77,15 @@ class Routes:
         if self._unknown_customer(identity):
             raise RefusedError(errors.not_found("customer", identity))
         return Reply(200, {"id": identity, "object": "customer", "livemode": False}), ()
+
+    def _list_subscriptions(self, request: ApiRequest, now_us: int) -> Result:
+        wanted = request.query.get("customer")
+        rows = [
+            invoices.subscription_body(subscription, now_us // US_PER_S)
+            for subscription in self._state.subscriptions.values()
+            if wanted in {None, subscription.customer}
+        ]
+        return Reply(200, summaries.page(rows, request.query, request.path)), ()
 
     def _meter_event(self, request: ApiRequest, now_us: int) -> Result:
         now_s = now_us // US_PER_S

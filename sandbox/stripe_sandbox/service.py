@@ -13,7 +13,7 @@ from aiohttp import web
 
 from sandbox.stripe_sandbox.control import Control
 from sandbox.stripe_sandbox.engine import US_PER_S, Engine, Settings
-from sandbox.stripe_sandbox.fact import Meter
+from sandbox.stripe_sandbox.fact import Fact, Meter
 from sandbox.stripe_sandbox.faults import Faults
 from sandbox.stripe_sandbox.journal import Journal
 from sandbox.stripe_sandbox.routes import Routes, meter_id
@@ -83,15 +83,12 @@ class Service:
         """Sum meters for the names nobody listens to yet."""
         state = self.engine.state
         now_us = self._clock()
-        new = [
+        new: list[Fact] = [
             Meter(meter_id(name, 0), name, name, now_us // US_PER_S)
             for name in event_names
             if state.meter_named(name) is None
         ]
-        if new:
-            self._journal.append(new)
-        for meter in new:
-            state.apply(meter)
+        self.engine.remember(new)
 
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=BODY_BYTES_MAX)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from decimal import Context, Decimal, Inexact
 from typing import Final
 
-from sandbox.stripe_sandbox.fact import Cancelled, Fact, Meter, Recorded, StoredAnswer
+from sandbox.stripe_sandbox.fact import Cancelled, Fact, Meter, Recorded, StoredAnswer, Subscription
 
 EXACT: Final = Context(prec=200, traps=[Inexact])
 """Sums of 15-digit values never round; if one ever did, it would be an error, not a cent."""
@@ -21,6 +21,7 @@ class State:
         self.meters: dict[str, Meter] = {}
         self.recorded: list[Recorded] = []
         self.answers: dict[str, StoredAnswer] = {}
+        self.subscriptions: dict[str, Subscription] = {}
         self.held_since_us: dict[str, int] = {}
         """When each identifier was last recorded."""
         self.cancelled: dict[str, int] = {}
@@ -39,6 +40,8 @@ class State:
                 self.cancelled[fact.identifier] = fact.at_us
             case StoredAnswer():
                 self.answers[fact.idempotency_key] = fact
+            case Subscription():
+                self.subscriptions[fact.id] = fact
 
     def meter_named(self, event_name: str) -> Meter | None:
         """The active meter that listens to the name."""
@@ -55,9 +58,10 @@ class State:
         """What counts for a customer under a name, in the order of receipt."""
         return filter(self.counts, self._by_cell.get((customer, event_name), ()))
 
-    def cells(self) -> Iterator[tuple[str, str]]:
-        """Every (customer, event name) that was ever recorded."""
-        return iter(sorted(self._by_cell))
+    def received(self, customer: str, event_name: str) -> Iterator[Recorded]:
+        """What was not refused, cancelled or not, in the order of receipt."""
+        events = self._by_cell.get((customer, event_name), ())
+        return (event for event in events if event.refused is None)
 
 
 def add_up(values: Iterator[str]) -> Decimal:

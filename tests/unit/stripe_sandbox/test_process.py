@@ -123,6 +123,25 @@ async def test_faults_and_settings_are_ordered_seen_and_refused_by_name(tmp_path
         assert (await call("GET", f"{url}/healthz"))["status"] == "ok"
 
 
+async def test_subscriptions_are_remembered_and_their_invoices_shown(tmp_path: Path) -> None:
+    order = {"id": "sub_1", "customer": "cus_1", "event_names": ["api_calls"], "anchor_s": 0}
+    hourly = msgspec.json.encode({**order, "interval": "hour", "grace_s": 0})
+    options = ("--auto-create-meters",)
+    async with running(tmp_path, *options) as (url, pid):
+        subscriptions = f"{url}/_sandbox/subscriptions"
+        assert (await call("POST", subscriptions, data=hourly))["interval"] == "hour"
+        too_long = msgspec.json.encode({**order, "grace_s": 259_201})
+        assert "72 hours" in (await call("POST", subscriptions, data=too_long))["error"]
+        assert "error" in await call("POST", subscriptions, data=b"{}")
+        await call("POST", f"{url}/v1/billing/meter_events", data=event(1))
+        os.kill(pid, signal.SIGKILL)
+    async with running(tmp_path, *options) as (url, _pid):
+        (line,) = (await call("GET", f"{url}/_sandbox/invoices"))["lines"]
+        assert (line["customer"], line["quantity"], line["unbilled"]) == ("cus_1", "5", "0")
+        (shown,) = (await call("GET", f"{url}/v1/subscriptions"))["data"]
+        assert shown["id"] == "sub_1"
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
