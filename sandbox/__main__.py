@@ -1,0 +1,236 @@
+"""`python -m sandbox`: the real stack on one machine, without Docker.
+
+Starts PostgreSQL, Kafka, Kafka Connect with Debezium, a Stripe stand-in and workers as native
+processes under a supervisor, keeps them running, and stops them in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sandbox import clock, control, jars, machine, ports, secrets, stack, wanted
+from sandbox.control import Console, ControlError, NotRunningError
+from sandbox.kafka import KafkaError
+from sandbox.machine import MachineError
+from sandbox.paths import Paths, find_dir
+from sandbox.postgres import PostgresError
+from sandbox.process import StillRunningError
+from sandbox.supervisor import AlreadyRunningError, Supervisor, holding
+
+FAULTS = (
+    clock.ClockError,
+    jars.JarsError,
+    ControlError,
+    NotRunningError,
+    AlreadyRunningError,
+    MachineError,
+    PostgresError,
+    KafkaError,
+    StillRunningError,
+    OSError,
+)
+
+app = typer.Typer(
+    help=__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Dir = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Directory of the sandbox. Default: TAILRACE_DIR, else .tailrace/ here.",
+        show_default=False,
+    ),
+]
+
+
+def _paths(option: Path | None) -> Paths:
+    return Paths(find_dir(option, os.environ, Path.cwd()))
+
+
+def _console() -> Console:
+    return Console(typer.echo, lambda text: typer.echo(text, err=True))
+
+
+@app.command()
+def up(
+    directory: Dir = None,
+    workers: Annotated[
+        int, typer.Option(min=0, max=12, help="How many workers to run, each one process.")
+    ] = 1,
+    stripe: Annotated[
+        str | None,
+        typer.Option(
+            help="API base of another Stripe, such as https://api.stripe.com. The key comes from "
+            "TAILRACE_STRIPE_API_KEY. Default: the stand-in of the sandbox."
+        ),
+    ] = None,
+    shift_clock: Annotated[
+        bool, typer.Option("--shift-clock", help="Run under a clock that `clock +26h` moves.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Stay attached; Ctrl-C then stops everything.")
+    ] = False,
+) -> None:
+    """Start the stack and leave it running; attach if it runs already.
+
+    Prints one line per part as it becomes ready, then the addresses, which are also in
+    DIR/sandbox.json. Data is kept in DIR and used again by the next `up`. Exit code: 0 ready,
+    78 something is missing on this machine (all of it listed, with fixes), 1 the start failed,
+    130 after Ctrl-C (everything was stopped again in order).
+    """
+    key = os.environ.get("TAILRACE_STRIPE_API_KEY") if stripe else None
+    asked = wanted.Wanted(workers, stripe, key, shift_clock)
+    raise typer.Exit(control.up(_paths(directory), asked, os.environ, _console(), follow))
+
+
+@app.command()
+def down(
+    directory: Dir = None,
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Delete the directory with all its data afterwards.")
+    ] = False,
+) -> None:
+    """Stop everything in order: workers, connector, Connect, Kafka, PostgreSQL, stand-in.
+
+    Also ends what a killed supervisor left behind. Never touches a process it did not start.
+    The data stays, unless --wipe is given.
+    """
+    paths = _paths(directory)
+    control.down(paths, _console())
+    if wipe:
+        control.wipe(paths)
+        typer.echo(f"deleted {paths.dir}")
+
+
+@app.command()
+def status(
+    directory: Dir = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the content of sandbox.json.")
+    ] = False,
+) -> None:
+    """Show every part with its state, restarts and process id. Exit code 3 if nothing runs."""
+    paths = _paths(directory)
+    try:
+        value = control.state(paths)
+    except NotRunningError as problem:
+        typer.echo(str(problem), err=True)
+        raise typer.Exit(3) from None
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+        return
+    for line in control.describe_state(value):
+        typer.echo(line)
+
+
+@app.command("clock")
+def shift(
+    offset: Annotated[
+        str | None, typer.Argument(help="+26h, +90s, -5m, +2d, or 0. Without it: show the offset.")
+    ] = None,
+    directory: Dir = None,
+) -> None:
+    """Show or set how far the stack's wall clock is ahead of the machine's.
+
+    Needs a stack that was started with --shift-clock. The offset counts from the machine's clock,
+    not from the last offset.
+    """
+    paths = _paths(directory)
+    if offset is not None:
+        control.shift_clock(paths, clock.parse_offset(offset))
+    has = clock.read_offset(paths.clock)
+    typer.echo("the machine's own clock" if has is None else f"{has:+d} s")
+
+
+@app.command()
+def workers(
+    number: Annotated[int, typer.Argument(min=0, max=12, help="How many workers to run.")],
+    directory: Dir = None,
+) -> None:
+    """Scale the workers of a running stack and wait until all are ready."""
+    control.set_workers(_paths(directory), number)
+    typer.echo(f"{number} workers ready")
+
+
+@app.command()
+def stop(
+    part: Annotated[str, typer.Argument(help="postgres, kafka, connect, stripe or worker-N.")],
+    directory: Dir = None,
+) -> None:
+    """Stop one part, as an outage, until `start`."""
+    control.hold(_paths(directory), part)
+    typer.echo(f"{part} stopped")
+
+
+@app.command()
+def start(
+    part: Annotated[str, typer.Argument(help="The part that was stopped.")],
+    directory: Dir = None,
+) -> None:
+    """Start a part again that was stopped with `stop`, and wait until it is ready."""
+    control.release(_paths(directory), part)
+    typer.echo(f"{part} ready")
+
+
+@app.command("jars")
+def fetch_jars(
+    relock: Annotated[
+        bool,
+        typer.Option("--relock", help="For maintainers: write jars.lock anew from the POMs."),
+    ] = False,
+) -> None:
+    """Fetch Kafka and Debezium through Maven, verify them and print where they are."""
+    if relock:
+        with tempfile.TemporaryDirectory() as folder:
+            jars.maven("mvn", os.environ)(Path(folder))
+            jars.LOCK_FILE.write_text(jars.make_lock(Path(folder)), encoding="ascii")
+    typer.echo(str(machine.jars(os.environ, typer.echo).root))
+
+
+@app.command(hidden=True)
+def supervise(directory: Dir = None) -> None:
+    """Be the supervisor; `up` starts this in the background."""
+    paths = _paths(directory)
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)sZ %(levelname)s %(message)s", stream=sys.stdout
+    )
+    with holding(paths):
+        asked = wanted.read(paths.wanted_json) or wanted.Wanted()
+        whole = stack.build(
+            paths,
+            asked,
+            machine.machine(os.environ, logging.getLogger("sandbox").info),
+            ports.load_or_choose(paths.ports_json),
+            secrets.load_or_make(paths.secrets_json),
+            os.environ,
+        )
+        code = Supervisor(whole).run()
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Runs the command; a fault becomes one message on stderr and exit code 1."""
+    try:
+        app()
+    except FAULTS as fault:
+        typer.echo(f"sandbox: {fault}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

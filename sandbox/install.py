@@ -1,0 +1,109 @@
+"""What is installed once the processes run: databases, schemas, topics, connector → named steps.
+
+Every step is repeatable: the next start runs it again over the kept data and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from sandbox import provision
+from sandbox.postgres import DATABASES
+from sandbox.runner import Step
+
+if TYPE_CHECKING:
+    from sandbox.paths import Paths
+    from sandbox.postgres import Postgres
+    from sandbox.secrets import Secrets
+
+WRITER = "service_writer"
+OPS = "service_ops"
+LEDGER = "ledger_worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The addresses and passwords the steps work with."""
+
+    postgres: Postgres
+    secrets: Secrets
+    bootstrap: str
+    connect_url: str
+    paths: Paths
+
+    @property
+    def writer_login(self) -> str:
+        """Who records usage."""
+        return WRITER
+
+    @property
+    def ops_login(self) -> str:
+        """Who audits the service's database."""
+        return OPS
+
+    @property
+    def ledger_login(self) -> str:
+        """Who the workers are in the ledger."""
+        return LEDGER
+
+    @property
+    def writer_dsn(self) -> str:
+        """The login of the service that records usage."""
+        return self.postgres.dsn("service", WRITER, self.secrets.writer)
+
+    @property
+    def ops_dsn(self) -> str:
+        """The login of workers and auditors to the service's database."""
+        return self.postgres.dsn("service", OPS, self.secrets.ops)
+
+    @property
+    def ledger_dsn(self) -> str:
+        """The login of workers to the ledger."""
+        return self.postgres.dsn("ledger", LEDGER, self.secrets.ledger)
+
+
+def steps(installation: Installation) -> list[Step]:
+    """The steps in order; each names the parts and steps it needs."""
+    return [
+        Step("databases", lambda: databases(installation), after=("postgres",)),
+        Step("outbox", lambda: provision.outbox_schema(installation), after=("databases",)),
+        Step("ledger", lambda: provision.ledger_schema(installation), after=("databases",)),
+        Step("topics", lambda: provision.topics_step(installation), after=("kafka",)),
+        Step("meters", lambda: provision.meters(installation), after=("ledger", "outbox")),
+        Step(
+            "capture",
+            lambda: provision.capture(installation),
+            after=("connect", "outbox", "ledger", "topics"),
+            undo=lambda: provision.release_capture(installation),
+        ),
+    ]
+
+
+def databases(installation: Installation) -> str:
+    """Creates the two databases and the logins."""
+    logins = {
+        WRITER: installation.secrets.writer,
+        OPS: installation.secrets.ops,
+        LEDGER: installation.secrets.ledger,
+    }
+    with psycopg.connect(installation.postgres.dsn("postgres"), autocommit=True) as connection:
+        for database in DATABASES:
+            if not _exists(connection, "SELECT 1 FROM pg_database WHERE datname = %s", database):
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+        for login, password in logins.items():
+            if not _exists(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", login):
+                connection.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(login)))
+            connection.execute(
+                sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(
+                    sql.Identifier(login), sql.Literal(password)
+                )
+            )
+    return ", ".join(DATABASES)
+
+
+def _exists(connection: psycopg.Connection, question: str, name: str) -> bool:
+    return connection.execute(question.encode(), (name,)).fetchone() is not None
