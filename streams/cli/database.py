@@ -1,0 +1,120 @@
+"""Databases as commands use them: one short connection, named statements, rows by column name."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from schemas.queries import Query, load_queries, parse
+from streams.cli.errors import ConfigurationError, UnavailableError
+
+Connection = psycopg.Connection[dict[str, Any]]
+
+CONNECT_TIMEOUT_S: Final = 5
+STATEMENT_TIMEOUT_MS: Final = 120_000
+
+
+@contextmanager
+def connected(dsn: str, what: str) -> Iterator[Connection]:
+    """A connection in autocommit, closed at the end; times in UTC.
+
+    Args:
+        dsn: where; never shown.
+        what: how errors name it, such as `the ledger`.
+
+    Raises:
+        UnavailableError: nobody answers there.
+        ConfigurationError: the DSN is none, or the login is refused.
+    """
+    connection = _connect(dsn, what)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def plain(connection: Connection) -> psycopg.Connection[Any]:
+    """The same connection for packages that read columns by position."""
+    connection.row_factory = psycopg.rows.tuple_row  # type: ignore[assignment]  # a factory per connection
+    return connection
+
+
+def _connect(dsn: str, what: str) -> Connection:
+    options = f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT_MS}"
+    try:
+        return psycopg.connect(
+            dsn,
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            application_name="tailrace",
+            options=options,
+            row_factory=dict_row,
+        )
+    except psycopg.errors.ProgrammingError as error:
+        # Its text would show the DSN, password included.
+        raise ConfigurationError(
+            f"{what}: its DSN is no PostgreSQL connection string",
+            fix="give it as postgresql://user@host:port/database",
+        ) from error
+    except psycopg.OperationalError as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no answer"
+        raise UnavailableError(
+            f"{what}: PostgreSQL did not let us in: {reason}",
+            fix="see `tailrace sandbox status`, or check the DSN and that the server runs",
+        ) from error
+
+
+@cache
+def statements() -> Mapping[str, Query]:
+    """What commands ask, by name."""
+    text = files("streams.cli").joinpath("queries.sql").read_text(encoding="utf-8")
+    return parse(text, origin="streams/cli/queries.sql")
+
+
+def rows(
+    connection: Connection, name: str, values: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    """Runs a statement of the commands' own.
+
+    Raises:
+        psycopg.Error: the database refused it or went away.
+    """
+    return _run(connection, statements()[name], values)
+
+
+def row(
+    connection: Connection, name: str, values: Mapping[str, object] | None = None
+) -> dict[str, Any]:
+    """The only row of a statement that always gives one.
+
+    Raises:
+        psycopg.Error: the database refused it or went away.
+    """
+    return rows(connection, name, values)[0]
+
+
+def ledger_rows(
+    connection: Connection, name: str, values: Mapping[str, object] | None = None
+) -> list[tuple[Any, ...]]:
+    """Runs one of the ledger's own statements; columns in their order.
+
+    Raises:
+        psycopg.Error: the database refused it or went away.
+    """
+    files_of = (load_queries("ledger", f"queries_{part}.sql") for part in ("catalogue", "audit"))
+    query = next(queries[name] for queries in files_of if name in queries)
+    with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+        cursor.execute(query.statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def _run(
+    connection: Connection, query: Query, values: Mapping[str, object] | None
+) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query.statement, values)
+        return cursor.fetchall() if cursor.description else []

@@ -1,0 +1,233 @@
+-- What commands ask of the ledger and of a service's database, beside the packages' own statements.
+
+-- name: source_name
+-- The name of this outbox.
+SELECT source FROM metering.source;
+
+-- name: registry_minutes
+-- Identities of the registry per minute of received_at and kind: one statement, one snapshot.
+SELECT (extract(epoch FROM minute) * 1000000)::bigint AS minute_us, kind, count, digest
+FROM metering.audit_minutes(coalesce(%(from)s::timestamptz, '-infinity'),
+                            coalesce(%(to)s::timestamptz, 'infinity'));
+
+-- name: registry_identities
+-- Every identity of a minute.
+SELECT event_id::text AS event_id, kind, tenant_id, event_key, content
+FROM metering.identities(%(from)s, %(to)s);
+
+-- name: emit_canaries
+-- One canary row per partition, under one token.
+SELECT count(*) AS emitted FROM metering.emit_canaries(%(token)s::uuid);
+
+-- name: source_now
+-- The source database's time, which dates received_at.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us;
+
+-- name: open_transactions
+-- Transactions of the source that may still commit, oldest first.
+SELECT pid, gid, user_name, application_name, state,
+       (extract(epoch FROM started_at) * 1000000)::bigint AS started_us
+FROM metering.open_transactions() ORDER BY started_at;
+
+-- name: seal_source_minutes
+-- Tells the source which minutes are proven: its retention may drop only those.
+SELECT metering.seal(ARRAY(SELECT ledger_minute FROM unnest(%(minutes)s::timestamptz[]) AS ledger_minute));
+
+-- name: identity_equations
+-- Identities by first verdict beside where they must have gone; all in one snapshot.
+WITH cells AS (
+    SELECT verdict_class, sum(count) AS count, sum(digest) AS digest
+    FROM ledger.cell GROUP BY verdict_class
+), amounts AS (
+    SELECT sum(count) AS count, sum(digest) AS digest
+    FROM (SELECT count, digest FROM ledger.level
+          UNION ALL
+          SELECT 1, content FROM ledger.meter_log WHERE kind = 'event') AS both_ways
+), corrections AS (
+    SELECT count(*) AS count, sum(content) AS digest
+    FROM ledger.meter_log e
+    WHERE kind = 'correction' AND log_id IS NOT NULL
+      AND NOT EXISTS (SELECT FROM ledger.decision d
+                      WHERE d.entry_id = e.entry_id AND d.action = 'approve')
+), parked AS (
+    SELECT CASE WHEN kind = 'dead' THEN 'dead' WHEN reason = 'conflict' THEN 'conflict'
+                ELSE 'review' END AS verdict_class,
+           count(*) AS count, sum(content) AS digest
+    FROM ledger.parked
+    WHERE log_id IS NOT NULL AND event_id IS NOT NULL GROUP BY 1
+), sides AS (
+    SELECT 'accepted' AS verdict_class, 'levels and event entries' AS place, count, digest
+    FROM amounts
+    UNION ALL SELECT 'correction', 'correction entries', count, digest FROM corrections
+    UNION ALL SELECT v.name, 'parked items', p.count, p.digest
+    FROM (VALUES ('review'), ('conflict'), ('dead')) AS v(name)
+    LEFT JOIN parked p ON p.verdict_class = v.name
+)
+SELECT s.verdict_class, s.place, coalesce(c.count, 0)::bigint AS judged,
+       coalesce(s.count, 0)::bigint AS placed,
+       coalesce(c.digest, 0) %% 340282366920938463463374607431768211456
+           = coalesce(s.digest, 0) %% 340282366920938463463374607431768211456 AS same_content
+FROM sides s LEFT JOIN cells c USING (verdict_class);
+
+-- name: balance_totals
+-- The whole ledger in one line, and how many of its rows do not foot.
+SELECT count(*)::bigint AS windows,
+       coalesce(sum(events), 0)::bigint AS events,
+       coalesce(sum(settled), 0) AS settled, coalesce(sum(pending), 0) AS pending,
+       coalesce(sum(held), 0) AS held, coalesce(sum(dead), 0) AS dead,
+       coalesce(sum(ambiguous), 0) AS ambiguous,
+       count(*) FILTER (WHERE total + decided <> settled + pending + held + dead + ambiguous)::bigint
+           AS unbalanced
+FROM ledger.balance;
+
+-- name: overdrawn_levels
+-- Series whose entries say more records or another amount than their level ever said.
+SELECT l.tenant_id, l.metric, ledger.us(l.window_start) AS window_start_us
+FROM ledger.level l
+JOIN LATERAL (SELECT max(e.level_count) AS counted FROM ledger.meter_log e
+              WHERE e.kind = 'usage' AND e.tenant_id = l.tenant_id AND e.metric = l.metric
+                AND e.window_start = l.window_start AND e.shard = l.shard
+                AND e.catalogue_version = l.catalogue_version AND e.log_id = l.log_id) AS cut ON true
+WHERE cut.counted > l.count LIMIT 100;
+
+-- name: active_halts
+-- Reasons why publishing stands still for all.
+SELECT kind, ledger.us(since) AS since_us, detail::text AS detail FROM ledger.halt
+WHERE lifted_at IS NULL ORDER BY since;
+
+-- name: settled_hours
+-- What Stripe must say per customer, event name and UTC hour, and what may or may not be in it yet.
+SELECT customer, event_name, (timestamp_s / 3600 * 3600)::bigint AS hour_s,
+       coalesce(sum(units) FILTER (WHERE state = 'recorded'), 0)::bigint AS units,
+       count(*) FILTER (WHERE state <> 'recorded'
+                        AND (possibly_executed OR first_attempt_at IS NOT NULL))::bigint AS doubtful
+FROM ledger.meter_event
+WHERE identifier IS NOT NULL AND timestamp_s >= %(from_s)s
+GROUP BY 1, 2, 3 ORDER BY 3, 1, 2;
+
+-- name: status_meter_events
+-- Meter events by state.
+SELECT state, count(*)::bigint AS count, coalesce(sum(units), 0)::bigint AS units
+FROM ledger.meter_event GROUP BY state ORDER BY state;
+
+-- name: status_pending
+-- The oldest request that is not settled, and amounts not yet cut or frozen.
+SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
+        WHERE state IN ('pending', 'ambiguous')) AS oldest_request_us,
+       (SELECT ledger.us(min(first_attempt_at)) FROM ledger.meter_event
+        WHERE state IN ('pending', 'ambiguous')) AS oldest_attempt_us,
+       (SELECT count(*) FROM ledger.level WHERE due_at IS NOT NULL AND NOT held)::bigint
+           AS levels_open,
+       (SELECT count(*) FROM ledger.level WHERE held)::bigint AS levels_held,
+       (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NOT NULL)::bigint AS entries_waiting,
+       (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NULL)::bigint AS entries_unmapped,
+       (SELECT count(*) FROM ledger.lane WHERE paused)::bigint AS lanes_paused,
+       ledger.us(now()) AS now_us;
+
+-- name: status_parked
+-- Open items by kind and reason.
+SELECT kind, reason, count(*)::bigint AS count, ledger.us(min(parked_at)) AS oldest_us
+FROM ledger.parked WHERE state = 'open' GROUP BY kind, reason ORDER BY kind, reason;
+
+-- name: status_canaries
+-- Age of the youngest canary by source: the worst partition speaks for all.
+SELECT source, count(*)::bigint AS partitions, ledger.us(min(received_at)) AS oldest_us,
+       (array_agg(partition ORDER BY received_at))[1] AS worst_partition
+FROM ledger.canary GROUP BY source ORDER BY source;
+
+-- name: status_positions
+-- How far each partition's facts are in the ledger.
+SELECT log_topic, log_id::text AS log_id, partition, position, catalogue_hash,
+       ledger.us(updated_at) AS updated_us
+FROM ledger.position ORDER BY log_topic, log_id, partition;
+
+-- name: status_audits
+-- The last audit of each source.
+SELECT DISTINCT ON (subject) subject AS source, ledger.us(at) AS at_us,
+       detail ->> 'lost' AS lost, detail ->> 'double' AS double
+FROM ledger.audit_log WHERE action = 'audit' ORDER BY subject, at DESC;
+
+-- name: parked_items
+-- Items of one kind that wait for a person, oldest first.
+SELECT parked_id, reason, source, tenant_id, metric, units::text AS units,
+       event_id::text AS event_id, meter_event_id, ledger.us(window_start) AS window_start_us,
+       ledger.us(occurred_at) AS occurred_us, ledger.us(received_at) AS received_us,
+       ledger.us(parked_at) AS parked_us, detail::text AS detail
+FROM ledger.parked
+WHERE state = 'open' AND kind = %(kind)s
+  AND (%(tenant)s::text IS NULL OR tenant_id = %(tenant)s)
+ORDER BY parked_id LIMIT %(limit)s;
+
+-- name: parked_count
+-- How many wait in all.
+SELECT count(*)::bigint AS count FROM ledger.parked
+WHERE state = 'open' AND kind = %(kind)s
+  AND (%(tenant)s::text IS NULL OR tenant_id = %(tenant)s);
+
+-- name: trace_registry
+-- What the registry holds of a key.
+SELECT event_id::text AS event_id, kind, metric, quantity::text AS quantity, kafka_key, shard,
+       (extract(epoch FROM occurred_at) * 1000000)::bigint AS occurred_us,
+       (extract(epoch FROM received_at) * 1000000)::bigint AS received_us
+FROM metering.find_key(%(tenant_id)s, %(event_key)s);
+
+-- name: trace_parked
+-- Parked items of an identity, conflicts with it included.
+SELECT parked_id, kind, reason, state, units::text AS units, partition, record_offset,
+       ledger.us(parked_at) AS parked_us, decided_by, ledger.us(decided_at) AS decided_us, why,
+       detail::text AS detail
+FROM ledger.parked WHERE event_id = %(event_id)s ORDER BY parked_id;
+
+-- name: trace_level
+-- The readings of a window, all shards and logs.
+SELECT shard, log_id::text AS log_id, partition, birth_offset, count, total::text AS total, held,
+       ledger.us(due_at) AS due_us, ledger.us(updated_at) AS updated_us
+FROM ledger.level
+WHERE tenant_id = %(tenant_id)s AND metric = %(metric)s
+  AND window_start = ledger.at(%(window_start_us)s) AND catalogue_version = %(version)s
+ORDER BY shard, log_id;
+
+-- name: trace_entries
+-- Entries of the identity itself, of corrections of it, and of its window where it counts by level.
+SELECT entry_id, kind, revision, delta, level_count, event_id::text AS event_id,
+       target_event_id::text AS target_event_id, actor, reason, reference,
+       ledger.us(window_start) AS window_start_us, ledger.us(window_end) AS window_end_us,
+       ledger.us(created_at) AS created_us
+FROM ledger.meter_log
+WHERE event_id = %(event_id)s OR target_event_id = %(event_id)s
+   OR (kind = 'usage' AND tenant_id = %(tenant_id)s AND metric = %(metric)s
+       AND window_start = ledger.at(%(window_start_us)s) AND catalogue_version = %(version)s)
+ORDER BY entry_id;
+
+-- name: trace_meter_events
+-- Requests that cover these entries, superseded ones included.
+SELECT DISTINCT m.meter_event_id, m.customer, m.event_name, m.value, m.units, m.timestamp_s,
+       m.identifier, m.generation, m.state, m.dead_kind, m.attempts_used, m.possibly_executed,
+       ledger.us(m.created_at) AS created_us, ledger.us(m.next_attempt_at) AS next_attempt_us,
+       ledger.us(m.settled_at) AS settled_us, m.superseded_by
+FROM ledger.meter_event m JOIN ledger.meter_event_entry x USING (meter_event_id)
+WHERE x.entry_id = ANY (%(entries)s::bigint[]) ORDER BY m.meter_event_id;
+
+-- name: trace_attempts
+-- Every attempt of these requests.
+SELECT attempt_id, meter_event_id, key_generation, worker, ledger.us(started_at) AS started_us,
+       ledger.us(finished_at) AS finished_us, outcome, http_status, code, message, request_id, cause
+FROM ledger.attempt WHERE meter_event_id = ANY (%(events)s::bigint[]) ORDER BY attempt_id;
+
+-- name: trace_waiting
+-- Which of these entries no request covers yet, and what they wait for.
+SELECT entry_id, lane_id, ledger.us(due_at) AS due_us, ledger.us(deadline_at) AS deadline_us
+FROM ledger.uncovered WHERE entry_id = ANY (%(entries)s::bigint[]) ORDER BY entry_id;
+
+-- name: trace_seal
+-- When the minute of an identity was proven.
+SELECT ledger.us(sealed_at) AS sealed_us FROM ledger.sealed_minute
+WHERE source = %(source)s AND minute = date_trunc('minute', ledger.at(%(received_us)s));
+
+-- name: catalogue_metrics
+-- What the service's own catalogue holds.
+SELECT name, scale FROM metering.metric ORDER BY name;
+
+-- name: push_metric
+-- Tells the service's database of a meter: from then on it refuses unknown ones.
+SELECT metering.put_metric(%(name)s, %(scale)s) AS changed;

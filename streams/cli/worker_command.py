@@ -1,0 +1,19 @@
+"""`tailrace worker`: settings → one worker process, until it is told to stop."""
+
+import typer
+
+from streams.cli.options import Dir
+from streams.cli.stack import resolve
+from streams.settings import REQUIRED_BY_WORKER
+from streams.worker import run
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def worker(directory: Dir = None) -> None:
+    """Run one worker: admission, facts, publishing. SIGTERM stops it in order."""
+    run(resolve(directory).need(*REQUIRED_BY_WORKER))
+
+
+APPS = {"worker": app}
