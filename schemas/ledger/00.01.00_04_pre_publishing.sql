@@ -18,9 +18,10 @@ CREATE TABLE ledger.lane (
 ) WITH (fillfactor = 70);
 CREATE INDEX lane_due ON ledger.lane (next_due_at) WHERE next_due_at IS NOT NULL AND NOT paused;
 
--- Entries that no live meter event covers: the work list that `meter_log` itself never shows.
+-- Entries that no live meter event covers: the work list that `meter_log` itself never shows. It
+-- follows from the other tables, and audits check that it does, so foreign keys are left out.
 CREATE TABLE ledger.uncovered (
-    entry_id bigint PRIMARY KEY REFERENCES ledger.meter_log,
+    entry_id bigint PRIMARY KEY,
     tenant_id text NOT NULL,
     window_start timestamptz NOT NULL,
     window_end timestamptz NOT NULL,
@@ -28,7 +29,7 @@ CREATE TABLE ledger.uncovered (
     occurred_at timestamptz,
     delta bigint NOT NULL,
     -- NULL: the tenant has no customer for this window yet.
-    lane_id bigint REFERENCES ledger.lane,
+    lane_id bigint,
     -- Not sent before, because Stripe takes no timestamp from the future.
     due_at timestamptz NOT NULL,
     -- Not sent after, because it would be on no invoice; NULL: no deadline known.
@@ -54,6 +55,8 @@ CREATE TABLE ledger.meter_event (
     timestamp_s bigint,
     identifier text UNIQUE,
     payload_hash text,
+    -- Not sent for the first time after this; the least of its entries' deadlines.
+    deadline_at timestamptz,
     created_at timestamptz NOT NULL DEFAULT now(),
     state text NOT NULL CHECK (state IN
         ('pending', 'recorded', 'ambiguous', 'dead', 'superseded', 'nothing')),
@@ -115,11 +118,11 @@ AS $$
 BEGIN
     IF (NEW.meter_event_id, NEW.lane_id, NEW.customer, NEW.event_name, NEW.window_start,
         NEW.window_end, NEW.per_entry, NEW.units, NEW.first_entry_id, NEW.generation, NEW.value,
-        NEW.timestamp_s, NEW.identifier, NEW.payload_hash, NEW.created_at)
+        NEW.timestamp_s, NEW.identifier, NEW.payload_hash, NEW.deadline_at, NEW.created_at)
        IS DISTINCT FROM
        (OLD.meter_event_id, OLD.lane_id, OLD.customer, OLD.event_name, OLD.window_start,
         OLD.window_end, OLD.per_entry, OLD.units, OLD.first_entry_id, OLD.generation, OLD.value,
-        OLD.timestamp_s, OLD.identifier, OLD.payload_hash, OLD.created_at) THEN
+        OLD.timestamp_s, OLD.identifier, OLD.payload_hash, OLD.deadline_at, OLD.created_at) THEN
         RAISE EXCEPTION 'ledger.meter_event %: a frozen request never changes', OLD.meter_event_id
             USING ERRCODE = 'restrict_violation',
                   HINT = 'Supersede it with a next generation.';

@@ -115,7 +115,7 @@ BEGIN
         IF judged IS NOT NULL THEN
             RAISE EXCEPTION 'effective_from: usage of % up to % was dead-lettered as unknown',
                 NEW.metric, judged USING ERRCODE = 'invalid_parameter_value',
-                HINT = 'Choose a later effective_from; older usage is approved item by item.';
+                HINT = 'Choose a later effective_from; older usage is billed by corrections.';
         END IF;
     ELSIF NEW.effective_from <= last.effective_from THEN
         RAISE EXCEPTION 'effective_from: version % of % starts at %, a next one must start later',

@@ -50,7 +50,8 @@ END
 $$;
 
 -- A request that is due again and was surely not executed takes in what came for its window
--- since: it is superseded, and the next freeze covers all of it. +10 and -10 become nothing.
+-- since: it is superseded, and the next freeze covers all of it. +10 and -10 become nothing. One
+-- whose invoice is closing is superseded too: its entries then wait as carry.
 CREATE FUNCTION ledger.merge_pending_v1(lanes bigint[]) RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -60,14 +61,16 @@ BEGIN
     SELECT array_agg(m.meter_event_id) INTO merged
     FROM ledger.meter_event m
     WHERE m.lane_id = ANY (lanes) AND m.state = 'pending' AND m.next_attempt_at <= now()
-      AND NOT m.possibly_executed AND NOT m.per_entry
+      AND NOT m.possibly_executed
       AND NOT EXISTS (SELECT FROM ledger.attempt a
                       WHERE a.meter_event_id = m.meter_event_id AND a.finished_at IS NULL)
-      AND EXISTS (SELECT FROM ledger.uncovered u
-                  WHERE u.lane_id = m.lane_id AND u.window_start = m.window_start
-                    AND u.window_end = m.window_end AND u.occurred_at IS NULL
-                    AND u.due_at <= now()
-                    AND (u.deadline_at IS NULL OR u.deadline_at > now()));
+      AND (m.deadline_at <= now()
+           OR (NOT m.per_entry
+               AND EXISTS (SELECT FROM ledger.uncovered u
+                           WHERE u.lane_id = m.lane_id AND u.window_start = m.window_start
+                             AND u.window_end = m.window_end AND u.occurred_at IS NULL
+                             AND u.due_at <= now()
+                             AND (u.deadline_at IS NULL OR u.deadline_at > now()))));
     IF merged IS NOT NULL THEN
         PERFORM ledger.unfreeze(merged);
     END IF;
@@ -94,10 +97,12 @@ BEGIN
     LOOP
         INSERT INTO ledger.meter_event (lane_id, customer, event_name, window_start, window_end,
             per_entry, units, first_entry_id, generation, value, timestamp_s, identifier,
-            payload_hash, state, attempts_used, next_attempt_at, settled_at)
+            payload_hash, deadline_at, state, attempts_used, next_attempt_at, settled_at)
         VALUES (r.lane_id, r.customer, r.event_name, ledger.at(r.window_start_us),
             ledger.at(r.window_end_us), r.per_entry, r.units, r.entry_ids[1], r.generation, r.value,
             r.timestamp_s, r.identifier, r.payload_hash,
+            (SELECT min(u.deadline_at) FROM ledger.uncovered u
+             WHERE u.entry_id = ANY (r.entry_ids)),
             CASE WHEN r.identifier IS NULL THEN 'nothing' ELSE 'pending' END, r.attempts_used,
             CASE WHEN r.identifier IS NULL THEN NULL ELSE now() END,
             CASE WHEN r.identifier IS NULL THEN now() END)

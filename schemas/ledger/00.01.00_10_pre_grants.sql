@@ -30,7 +30,8 @@ GRANT EXECUTE ON FUNCTION ledger.us(timestamptz), ledger.at(bigint),
     ledger.interval_setting(text), ledger.period_end(timestamptz, text, timestamptz),
     ledger.billing_deadline(timestamptz, text, interval, timestamptz)
     TO ledger_reader;
-GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.mapping_lock_key(),
+GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.unknown_meter(text, integer),
+    ledger.mapping_lock_key(),
     ledger.cut_entries_v1(integer), ledger.lock_lanes_v1(integer),
     ledger.merge_pending_v1(bigint[]), ledger.unfreeze(bigint[]), ledger.freeze_v1(json),
     ledger.lend_v1(bigint[], text, bigint), ledger.rest_lanes_v1(bigint[]),

@@ -90,7 +90,8 @@ SELECT (SELECT count(*) FROM ledger.meter_log e
 SELECT json_build_object(
     'now_us', ledger.us(now()),
     'meter_events', coalesce((SELECT json_object_agg(state, n) FROM (
-        SELECT state, count(*) AS n FROM ledger.meter_event GROUP BY state) AS s), '{}'::json),
+        SELECT state, count(*) AS n FROM ledger.meter_event
+        WHERE state IN ('pending', 'ambiguous', 'dead') GROUP BY state) AS s), '{}'::json),
     'oldest_pending_us', (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
                           WHERE state IN ('pending', 'ambiguous')),
     'uncovered', (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NOT NULL),

@@ -42,13 +42,15 @@ INSERT INTO ledger.level AS l (tenant_id, metric, catalogue_version, window_star
 SELECT r.tenant_id, r.metric, r.version, ledger.at(r.start_us), ledger.at(r.end_us), r.shard,
        %(log_id)s, %(partition)s, r.birth, r.count, r.total, r.digest,
        -- Spread over the delay, so that a full hour does not come due in one second.
-       ledger.at(r.end_us + v.close_delay_us
-                 + v.close_delay_us * (hashtext(r.tenant_id || r.metric) & 1023) / 1024),
+       ledger.at(r.end_us + d.delay_us
+                 + d.delay_us * (hashtext(r.tenant_id || r.metric) & 1023) / 1024),
        now()
 FROM json_to_recordset(%(rows)s::json) AS r(tenant_id text, metric text, version integer,
     start_us bigint, end_us bigint, shard integer, birth bigint, count bigint, total numeric,
     digest numeric)
 LEFT JOIN ledger.meter_version v ON v.metric = r.metric AND v.version = r.version
+CROSS JOIN LATERAL (SELECT coalesce(v.close_delay_us, ledger.unknown_meter(r.metric, r.version))
+                           AS delay_us) AS d
 ON CONFLICT (tenant_id, metric, window_start, catalogue_version, shard, log_id) DO UPDATE
 SET count = excluded.count, total = excluded.total, digest = excluded.digest,
     updated_at = excluded.updated_at, due_at = coalesce(l.due_at, excluded.due_at)

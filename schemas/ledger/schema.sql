@@ -1,0 +1,1498 @@
+-- The ledger's schema as it is now, in one piece: for reading, and to prove that the migrations add
+-- up to it. Installations run the migrations.
+CREATE SCHEMA ledger;
+CREATE TABLE ledger.migration (
+    name text PRIMARY KEY,
+    sha256 text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    applied_by text NOT NULL DEFAULT session_user
+);
+
+-- Who may do what in the ledger. Roles belong to the cluster, so they may exist already.
+--   ledger_owner    owns every object; nobody logs in as it
+--   ledger_service  the workers: add facts, cut entries, freeze and settle; change no amount
+--   ledger_finance  people: decide on parked items and correct, through functions only
+--   ledger_reader   analysts and dashboards: read everything
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['ledger_owner', 'ledger_service', 'ledger_finance', 'ledger_reader']
+    LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+        END IF;
+    END LOOP;
+EXCEPTION
+    -- Two databases of one cluster may be installed at the same time.
+    WHEN duplicate_object OR unique_violation THEN NULL;
+END
+$$;
+
+ALTER SCHEMA ledger OWNER TO ledger_owner;
+ALTER TABLE ledger.migration OWNER TO ledger_owner;
+GRANT USAGE ON SCHEMA ledger TO ledger_service, ledger_finance, ledger_reader;
+GRANT ledger_reader TO ledger_service, ledger_finance;
+
+SET LOCAL ROLE ledger_owner;
+
+-- Instants cross the border to the workers as integer microseconds: no float, no time zone.
+CREATE FUNCTION ledger.us(at timestamptz) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT (extract(epoch FROM at) * 1000000)::bigint $$;
+
+CREATE FUNCTION ledger.at(us bigint) RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT timestamptz '1970-01-01 00:00:00+00' + us * interval '1 microsecond' $$;
+
+-- Evidence may hold what jsonb cannot (an escaped NUL, a number beyond numeric): it is kept as
+-- text then, because a record nobody can store would stop its whole partition.
+CREATE FUNCTION ledger.evidence(raw text) RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN raw::jsonb;
+EXCEPTION
+    WHEN data_exception OR program_limit_exceeded THEN
+        RETURN jsonb_build_object('text', raw);
+END
+$$;
+
+CREATE FUNCTION ledger.refuse_change() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION '%.%: append-only, % refused', TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_OP
+        USING ERRCODE = 'restrict_violation',
+              HINT = 'What was recorded is never changed; record a correction or a next version.';
+END
+$$;
+
+-- What the ledger knows beforehand: itself, its logs and sources, meters and customers.
+
+-- The ledger's own name: part of every identifier sent to Stripe, so two ledgers never collide.
+CREATE TABLE ledger.identity (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    ledger_id uuid NOT NULL DEFAULT gen_random_uuid(),
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+INSERT INTO ledger.identity DEFAULT VALUES;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.identity
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+CREATE TABLE ledger.setting (
+    name text PRIMARY KEY,
+    value text NOT NULL,
+    meaning text NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user
+);
+INSERT INTO ledger.setting (name, value, meaning) VALUES
+    ('meter_notice', '1 hour',
+     'how far ahead a changed meter must start; workers judge nothing beyond it unrefreshed'),
+    ('finalisation_margin', '15 minutes',
+     'how long before Stripe closes an invoice nothing is sent for it any more'),
+    ('finalisation_grace', '1 hour',
+     'Stripe''s grace after a period for customers whose mapping names none'),
+    ('canary_retention', '14 days', 'how long single canary tokens are kept');
+
+CREATE FUNCTION ledger.interval_setting(wanted text) RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT value::interval FROM ledger.setting WHERE name = wanted $$;
+
+-- Kafka logs by topic id. The first one registers itself; any other could count everything a
+-- second time, so a person opens it.
+CREATE TABLE ledger.log (
+    log_id uuid PRIMARY KEY,
+    log_topic text NOT NULL,
+    first boolean NOT NULL DEFAULT false,
+    opened_at timestamptz NOT NULL DEFAULT now(),
+    opened_by text NOT NULL DEFAULT session_user,
+    reason text NOT NULL
+);
+CREATE UNIQUE INDEX log_first ON ledger.log (first) WHERE first;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.log
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Up to where each partition's facts are contained in the ledger.
+CREATE TABLE ledger.position (
+    log_id uuid NOT NULL REFERENCES ledger.log,
+    partition integer NOT NULL CHECK (partition >= 0),
+    log_topic text NOT NULL,
+    position bigint NOT NULL,
+    catalogue_hash text NOT NULL,
+    updated_at timestamptz NOT NULL,
+    PRIMARY KEY (log_id, partition)
+) WITH (fillfactor = 50);
+
+CREATE TABLE ledger.source (
+    source text PRIMARY KEY,
+    system_identifier text NOT NULL,
+    timeline integer NOT NULL,
+    registered_at timestamptz NOT NULL DEFAULT now(),
+    registered_by text NOT NULL DEFAULT session_user
+);
+
+-- While a row is not lifted, nothing is claimed: publishing stands still for all.
+CREATE TABLE ledger.halt (
+    halt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text NOT NULL,
+    detail jsonb NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    lifted_at timestamptz,
+    lifted_by text,
+    why text
+);
+CREATE UNIQUE INDEX halt_active ON ledger.halt (kind) WHERE lifted_at IS NULL;
+
+-- The meter catalogue: append-only and effective-dated.
+CREATE TABLE ledger.meter_version (
+    metric text NOT NULL CHECK (metric <> '' AND octet_length(metric) <= 100),
+    version integer NOT NULL CHECK (version >= 1),
+    event_name text NOT NULL CHECK (event_name <> '' AND length(event_name) <= 100),
+    window_us bigint NOT NULL CHECK (window_us IN (60000000, 3600000000, 86400000000)),
+    publish text NOT NULL CHECK (publish IN ('window', 'event')),
+    scale integer NOT NULL CHECK (scale BETWEEN 0 AND 12),
+    skew_max_us bigint NOT NULL CHECK (skew_max_us >= 0),
+    early_max_us bigint NOT NULL CHECK (early_max_us >= 0),
+    close_delay_us bigint NOT NULL CHECK (close_delay_us >= 0),
+    carry text NOT NULL CHECK (carry IN ('review', 'next-period', 'manual')),
+    aggregation text NOT NULL CHECK (aggregation IN ('sum', 'count')),
+    rules integer NOT NULL CHECK (rules >= 1),
+    effective_from timestamptz NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    actor text NOT NULL,
+    PRIMARY KEY (metric, version),
+    UNIQUE (metric, effective_from),
+    -- A count has no signed amounts, so it cannot be a difference of levels.
+    CHECK (aggregation = 'sum' OR publish = 'event')
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.meter_version
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Which Stripe customer pays for a tenant's windows that start at or after effective_from.
+CREATE TABLE ledger.customer (
+    tenant_id text NOT NULL CHECK (tenant_id <> ''),
+    effective_from timestamptz NOT NULL,
+    customer text NOT NULL CHECK (length(customer) BETWEEN 1 AND 255),
+    -- Stripe's billing cycle; without an anchor no billing deadline is known or kept.
+    anchor timestamptz,
+    billing_interval text CHECK (billing_interval IN ('day', 'week', 'month', 'year')),
+    grace interval,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    actor text NOT NULL,
+    PRIMARY KEY (tenant_id, effective_from),
+    CHECK ((anchor IS NULL) = (billing_interval IS NULL)),
+    CHECK (grace IS NULL OR anchor IS NOT NULL)
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.customer
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- End of the billing period that contains an instant: the first anchor + k intervals after it.
+-- Months are counted from the anchor itself, so the 31st stays the 31st where there is one.
+CREATE FUNCTION ledger.period_end(anchor timestamptz, billing_interval text, at timestamptz)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT min(edge) AT TIME ZONE 'UTC'
+    FROM (SELECT anchor AT TIME ZONE 'UTC' AS a, at AT TIME ZONE 'UTC' AS t) AS utc,
+         LATERAL (SELECT CASE billing_interval WHEN 'day' THEN interval '1 day'
+                             WHEN 'week' THEN interval '7 days'
+                             WHEN 'month' THEN interval '1 month'
+                             ELSE interval '12 months' END AS step) AS cycle,
+         LATERAL (SELECT CASE WHEN billing_interval IN ('day', 'week')
+                             THEN floor(extract(epoch FROM t - a) / extract(epoch FROM step))
+                             ELSE floor(((extract(year FROM t) - extract(year FROM a)) * 12
+                                         + extract(month FROM t) - extract(month FROM a))
+                                        / CASE billing_interval WHEN 'month' THEN 1 ELSE 12 END)
+                             END AS near) AS guess,
+         LATERAL (SELECT a + step * k::double precision AS edge
+                  FROM generate_series(near - 1, near + 2) AS k) AS edges
+    WHERE edge > t
+$$;
+
+-- Last instant at which usage of `at` still reaches its invoice; NULL: not known for this customer.
+CREATE FUNCTION ledger.billing_deadline(
+    anchor timestamptz, billing_interval text, grace interval, at timestamptz
+) RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN anchor IS NULL THEN NULL
+           ELSE ledger.period_end(anchor, billing_interval, at)
+                + coalesce(grace, ledger.interval_setting('finalisation_grace'))
+                - ledger.interval_setting('finalisation_margin') END
+$$;
+
+-- What the workers report, and the amounts that follow from it.
+
+-- For a meter version that the ledger does not have: a statement that needs it ends here.
+CREATE FUNCTION ledger.unknown_meter(metric text, version integer) RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION 'catalogue_version: version % of meter % is not in this ledger', version, metric
+        USING ERRCODE = 'foreign_key_violation',
+              HINT = 'The worker judges by another catalogue: was the ledger restored or exchanged?';
+END
+$$;
+
+-- A series' reading: the one with the greatest count in its log.
+CREATE TABLE ledger.level (
+    tenant_id text NOT NULL,
+    metric text NOT NULL,
+    catalogue_version integer NOT NULL,
+    window_start timestamptz NOT NULL,
+    window_end timestamptz NOT NULL,
+    shard integer NOT NULL,
+    log_id uuid NOT NULL,
+    partition integer NOT NULL,
+    birth_offset bigint NOT NULL,
+    count bigint NOT NULL CHECK (count > 0),
+    total numeric NOT NULL,
+    digest numeric NOT NULL,
+    -- Readings contradicted each other: nothing more is cut until a person has looked.
+    held boolean NOT NULL DEFAULT false,
+    -- When the next entry is to be cut; NULL: the entries say what the level says.
+    due_at timestamptz,
+    updated_at timestamptz NOT NULL,
+    -- No foreign keys: they double the cost of a row. The statement that writes levels checks the
+    -- meter version, and the position row of the same transaction the log.
+    PRIMARY KEY (tenant_id, metric, window_start, catalogue_version, shard, log_id),
+    CHECK (window_end > window_start)
+) WITH (fillfactor = 70); -- open windows are rewritten every second: leave room on the page
+CREATE INDEX level_due ON ledger.level (due_at) WHERE due_at IS NOT NULL AND NOT held;
+
+-- Identities of a source and minute by verdict class: what the audit compares with the registry.
+CREATE TABLE ledger.cell (
+    source text NOT NULL,
+    minute timestamptz NOT NULL,
+    verdict_class text NOT NULL,
+    log_id uuid NOT NULL,
+    partition integer NOT NULL,
+    birth_offset bigint NOT NULL,
+    count bigint NOT NULL CHECK (count > 0),
+    digest numeric NOT NULL,
+    updated_at timestamptz NOT NULL,
+    PRIMARY KEY (source, minute, verdict_class, log_id, partition)
+) WITH (fillfactor = 70);
+
+-- The youngest canary of each partition: its age says whether the whole path is alive.
+CREATE TABLE ledger.canary (
+    source text NOT NULL,
+    partition integer NOT NULL,
+    received_at timestamptz NOT NULL,
+    token text NOT NULL,
+    log_id uuid NOT NULL,
+    record_offset bigint NOT NULL,
+    arrived_at timestamptz NOT NULL,
+    PRIMARY KEY (source, partition)
+) WITH (fillfactor = 50);
+
+-- Single canaries, so that an audit can wait for its own.
+CREATE TABLE ledger.canary_token (
+    source text NOT NULL,
+    token text NOT NULL,
+    partition integer NOT NULL,
+    received_at timestamptz NOT NULL,
+    arrived_at timestamptz NOT NULL,
+    PRIMARY KEY (source, token, partition)
+);
+CREATE INDEX canary_token_arrived ON ledger.canary_token (arrived_at);
+
+-- Facts that contradict what is recorded; each is a person's matter.
+CREATE TABLE ledger.finding (
+    finding_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text NOT NULL,
+    subject text NOT NULL,
+    detail jsonb NOT NULL,
+    found_at timestamptz NOT NULL DEFAULT now(),
+    cleared_at timestamptz,
+    cleared_by text,
+    why text,
+    UNIQUE (kind, subject)
+);
+
+-- Entries: signed amounts in the meter's units. Never changed, never removed.
+CREATE TABLE ledger.meter_log (
+    entry_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text NOT NULL
+        CHECK (kind IN ('usage', 'event', 'approval', 'correction', 'carry', 'adoption')),
+    tenant_id text NOT NULL,
+    metric text NOT NULL,
+    catalogue_version integer NOT NULL,
+    window_start timestamptz NOT NULL,
+    window_end timestamptz NOT NULL,
+    shard integer NOT NULL DEFAULT 0,
+    log_id uuid,
+    partition integer,
+    record_offset bigint,
+    revision integer,
+    delta bigint NOT NULL CHECK (abs(delta) < 1000000000000000),
+    event_id uuid,
+    content numeric,
+    occurred_at timestamptz,
+    level_count bigint,
+    -- Sum of this series' deltas up to and including this one.
+    level_total numeric,
+    target_event_id uuid,
+    reference text,
+    actor text NOT NULL DEFAULT session_user,
+    reason text,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    FOREIGN KEY (metric, catalogue_version) REFERENCES ledger.meter_version,
+    CHECK ((kind = 'usage') = (event_id IS NULL)),
+    CHECK (kind <> 'usage' OR (revision IS NOT NULL AND level_count IS NOT NULL
+                               AND level_total IS NOT NULL AND log_id IS NOT NULL)),
+    CHECK (kind IN ('usage', 'event') OR reason IS NOT NULL)
+);
+CREATE UNIQUE INDEX meter_log_revision ON ledger.meter_log
+    (tenant_id, metric, window_start, catalogue_version, shard, log_id, revision)
+    WHERE kind = 'usage';
+CREATE UNIQUE INDEX meter_log_event ON ledger.meter_log (kind, event_id) WHERE kind <> 'usage';
+CREATE INDEX meter_log_identity ON ledger.meter_log (event_id) WHERE event_id IS NOT NULL;
+CREATE INDEX meter_log_window ON ledger.meter_log (tenant_id, metric, window_start);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.meter_log
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Cut the next entries of up to `most` series that are due. Two at a time share the work.
+-- Locking and reading are two statements on purpose: the second sees what whoever held the row
+-- before us has cut, and UNIQUE (series, revision) is the last guard.
+CREATE FUNCTION ledger.cut_entries_v1(most integer) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    rows tid[];
+    made integer;
+BEGIN
+    SELECT array_agg(due.ctid) INTO rows
+    FROM (SELECT l.ctid FROM ledger.level l
+          WHERE l.due_at <= now() AND NOT l.held
+          ORDER BY l.due_at LIMIT most
+          FOR NO KEY UPDATE SKIP LOCKED) AS due;
+    IF rows IS NULL THEN
+        RETURN 0;
+    END IF;
+
+    WITH next AS (
+        SELECT l.*, coalesce(last.revision, 0) + 1 AS revision,
+               coalesce(last.level_total, 0) AS base,
+               -- One request carries at most 15 digits; the rest follows with the next revision.
+               greatest(least(l.total - coalesce(last.level_total, 0), 999999999999999),
+                        -999999999999999) AS delta
+        FROM ledger.level l
+        LEFT JOIN LATERAL (
+            SELECT e.revision, e.level_total FROM ledger.meter_log e
+            WHERE e.kind = 'usage' AND e.tenant_id = l.tenant_id AND e.metric = l.metric
+              AND e.window_start = l.window_start AND e.shard = l.shard AND e.log_id = l.log_id
+              AND e.catalogue_version = l.catalogue_version
+            ORDER BY e.revision DESC LIMIT 1) AS last ON true
+        WHERE l.ctid = ANY (rows)
+    )
+    INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
+        window_end, shard, log_id, partition, revision, delta, level_count, level_total)
+    SELECT 'usage', tenant_id, metric, catalogue_version, window_start, window_end, shard, log_id,
+           partition, revision, delta, count, base + delta
+    FROM next WHERE delta <> 0;
+    GET DIAGNOSTICS made = ROW_COUNT;
+
+    UPDATE ledger.level l SET due_at = NULL
+    WHERE l.ctid = ANY (rows)
+      AND l.total = coalesce((
+            SELECT e.level_total FROM ledger.meter_log e
+            WHERE e.kind = 'usage' AND e.tenant_id = l.tenant_id AND e.metric = l.metric
+              AND e.window_start = l.window_start AND e.shard = l.shard AND e.log_id = l.log_id
+              AND e.catalogue_version = l.catalogue_version
+            ORDER BY e.revision DESC LIMIT 1), 0);
+    RETURN made;
+END
+$$;
+
+-- From entries to Stripe: lanes, frozen requests, attempts.
+
+-- One (customer, event name): in order, one request in flight, lent to one publisher at a time.
+CREATE TABLE ledger.lane (
+    lane_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    customer text NOT NULL,
+    event_name text NOT NULL,
+    claimed_by text,
+    claimed_until timestamptz,
+    -- The attempt the lane is lent for: only its settlement gives the lane back early.
+    attempt_id bigint,
+    paused boolean NOT NULL DEFAULT false,
+    pause_reason text,
+    -- No later than the first instant at which the lane has something to do; NULL: nothing.
+    next_due_at timestamptz,
+    UNIQUE (customer, event_name)
+) WITH (fillfactor = 70);
+CREATE INDEX lane_due ON ledger.lane (next_due_at) WHERE next_due_at IS NOT NULL AND NOT paused;
+
+-- Entries that no live meter event covers: the work list that `meter_log` itself never shows. It
+-- follows from the other tables, and audits check that it does, so foreign keys are left out.
+CREATE TABLE ledger.uncovered (
+    entry_id bigint PRIMARY KEY,
+    tenant_id text NOT NULL,
+    window_start timestamptz NOT NULL,
+    window_end timestamptz NOT NULL,
+    -- One meter event per entry (its instant), or all of a window together (NULL).
+    occurred_at timestamptz,
+    delta bigint NOT NULL,
+    -- NULL: the tenant has no customer for this window yet.
+    lane_id bigint,
+    -- Not sent before, because Stripe takes no timestamp from the future.
+    due_at timestamptz NOT NULL,
+    -- Not sent after, because it would be on no invoice; NULL: no deadline known.
+    deadline_at timestamptz
+);
+CREATE INDEX uncovered_lane ON ledger.uncovered (lane_id, window_start, entry_id);
+CREATE INDEX uncovered_lane_due ON ledger.uncovered (lane_id, due_at);
+CREATE INDEX uncovered_tenant ON ledger.uncovered (tenant_id);
+
+-- Frozen requests. What was frozen never changes; only the settlement state moves.
+CREATE TABLE ledger.meter_event (
+    meter_event_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    lane_id bigint NOT NULL REFERENCES ledger.lane,
+    customer text NOT NULL,
+    event_name text NOT NULL,
+    window_start timestamptz NOT NULL,
+    window_end timestamptz NOT NULL,
+    per_entry boolean NOT NULL,
+    units bigint NOT NULL CHECK (abs(units) < 1000000000000000),
+    first_entry_id bigint NOT NULL REFERENCES ledger.meter_log,
+    generation integer NOT NULL CHECK (generation >= 1),
+    value text,
+    timestamp_s bigint,
+    identifier text UNIQUE,
+    payload_hash text,
+    -- Not sent for the first time after this; the least of its entries' deadlines.
+    deadline_at timestamptz,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    state text NOT NULL CHECK (state IN
+        ('pending', 'recorded', 'ambiguous', 'dead', 'superseded', 'nothing')),
+    dead_kind text CHECK (dead_kind IN ('refused', 'exhausted', 'ambiguous')),
+    key_generation integer NOT NULL DEFAULT 1,
+    attempts_used integer NOT NULL DEFAULT 0,
+    first_attempt_at timestamptz,
+    possibly_executed boolean NOT NULL DEFAULT false,
+    next_attempt_at timestamptz,
+    settled_at timestamptz,
+    superseded_by bigint REFERENCES ledger.meter_event,
+    UNIQUE (first_entry_id, generation),
+    CHECK ((state = 'nothing') = (identifier IS NULL)),
+    CHECK ((identifier IS NULL) = (value IS NULL) AND (identifier IS NULL) = (timestamp_s IS NULL)
+           AND (identifier IS NULL) = (payload_hash IS NULL)),
+    CHECK (state <> 'nothing' OR units = 0),
+    CHECK (next_attempt_at IS NULL OR state IN ('pending', 'ambiguous')),
+    CHECK ((dead_kind IS NULL) OR state IN ('dead', 'recorded', 'superseded'))
+) WITH (fillfactor = 80);
+CREATE INDEX meter_event_due ON ledger.meter_event (lane_id, next_attempt_at)
+    WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX meter_event_unsettled ON ledger.meter_event (lane_id)
+    WHERE state IN ('pending', 'ambiguous', 'dead');
+CREATE INDEX meter_event_window ON ledger.meter_event (customer, event_name, window_start);
+CREATE INDEX meter_event_settled ON ledger.meter_event (timestamp_s) WHERE state = 'recorded';
+
+CREATE TABLE ledger.meter_event_entry (
+    meter_event_id bigint NOT NULL REFERENCES ledger.meter_event,
+    entry_id bigint NOT NULL REFERENCES ledger.meter_log,
+    live boolean NOT NULL DEFAULT true,
+    PRIMARY KEY (meter_event_id, entry_id)
+);
+-- An amount is in one request that counts, never in two.
+CREATE UNIQUE INDEX meter_event_entry_live ON ledger.meter_event_entry (entry_id) WHERE live;
+CREATE INDEX meter_event_entry_entry ON ledger.meter_event_entry (entry_id);
+
+-- Written before the first byte leaves; the outcome is added once.
+CREATE TABLE ledger.attempt (
+    attempt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    meter_event_id bigint NOT NULL REFERENCES ledger.meter_event,
+    key_generation integer NOT NULL,
+    worker text NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    lease_until timestamptz NOT NULL,
+    finished_at timestamptz,
+    outcome text,
+    http_status integer,
+    code text,
+    message text,
+    request_id text,
+    cause text
+);
+CREATE INDEX attempt_meter_event ON ledger.attempt (meter_event_id);
+CREATE INDEX attempt_open ON ledger.attempt (meter_event_id) WHERE finished_at IS NULL;
+
+CREATE FUNCTION ledger.guard_meter_event() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF (NEW.meter_event_id, NEW.lane_id, NEW.customer, NEW.event_name, NEW.window_start,
+        NEW.window_end, NEW.per_entry, NEW.units, NEW.first_entry_id, NEW.generation, NEW.value,
+        NEW.timestamp_s, NEW.identifier, NEW.payload_hash, NEW.deadline_at, NEW.created_at)
+       IS DISTINCT FROM
+       (OLD.meter_event_id, OLD.lane_id, OLD.customer, OLD.event_name, OLD.window_start,
+        OLD.window_end, OLD.per_entry, OLD.units, OLD.first_entry_id, OLD.generation, OLD.value,
+        OLD.timestamp_s, OLD.identifier, OLD.payload_hash, OLD.deadline_at, OLD.created_at) THEN
+        RAISE EXCEPTION 'ledger.meter_event %: a frozen request never changes', OLD.meter_event_id
+            USING ERRCODE = 'restrict_violation',
+                  HINT = 'Supersede it with a next generation.';
+    END IF;
+    IF OLD.state IN ('recorded', 'superseded', 'nothing') AND NEW.state <> OLD.state THEN
+        RAISE EXCEPTION 'ledger.meter_event %: state % is final', OLD.meter_event_id, OLD.state
+            USING ERRCODE = 'restrict_violation', HINT = 'Record a correction instead.';
+    END IF;
+    IF OLD.possibly_executed AND NOT NEW.possibly_executed THEN
+        RAISE EXCEPTION 'ledger.meter_event %: possibly_executed is never taken back',
+            OLD.meter_event_id USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER frozen BEFORE UPDATE ON ledger.meter_event
+    FOR EACH ROW EXECUTE FUNCTION ledger.guard_meter_event();
+CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.meter_event
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+CREATE FUNCTION ledger.guard_link() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF (NEW.meter_event_id, NEW.entry_id) IS DISTINCT FROM (OLD.meter_event_id, OLD.entry_id)
+       OR NEW.live THEN
+        RAISE EXCEPTION 'ledger.meter_event_entry (%, %): a link only ever ends',
+            OLD.meter_event_id, OLD.entry_id USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER ends_only BEFORE UPDATE ON ledger.meter_event_entry
+    FOR EACH ROW EXECUTE FUNCTION ledger.guard_link();
+CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.meter_event_entry
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+CREATE FUNCTION ledger.guard_attempt() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF OLD.finished_at IS NOT NULL
+       OR (NEW.attempt_id, NEW.meter_event_id, NEW.key_generation, NEW.worker, NEW.started_at,
+           NEW.lease_until)
+          IS DISTINCT FROM
+          (OLD.attempt_id, OLD.meter_event_id, OLD.key_generation, OLD.worker, OLD.started_at,
+           OLD.lease_until) THEN
+        RAISE EXCEPTION 'ledger.attempt %: an attempt gets its outcome once', OLD.attempt_id
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER once BEFORE UPDATE ON ledger.attempt
+    FOR EACH ROW EXECUTE FUNCTION ledger.guard_attempt();
+CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.attempt
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Whoever places entries reads the customer mapping; whoever maps a customer places entries again.
+-- Both take this lock (shared, exclusive), or an entry could miss the mapping committed beside it.
+CREATE FUNCTION ledger.mapping_lock_key() RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT 7234017283807667301 $$;
+
+-- First instant at which a lane has something to do.
+CREATE FUNCTION ledger.lane_due(lane bigint) RETURNS timestamptz
+LANGUAGE sql STABLE
+AS $$
+    SELECT least((SELECT min(m.next_attempt_at) FROM ledger.meter_event m
+                  WHERE m.lane_id = lane AND m.next_attempt_at IS NOT NULL),
+                 (SELECT min(u.due_at) FROM ledger.uncovered u WHERE u.lane_id = lane))
+$$;
+
+-- Tell lanes that something changed. Lanes are locked in one order by everybody.
+CREATE FUNCTION ledger.wake(lanes bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM FROM ledger.lane l WHERE l.lane_id = ANY (lanes) ORDER BY l.lane_id FOR NO KEY UPDATE;
+    UPDATE ledger.lane l SET next_due_at = ledger.lane_due(l.lane_id)
+    WHERE l.lane_id = ANY (lanes) AND l.next_due_at IS DISTINCT FROM ledger.lane_due(l.lane_id);
+END
+$$;
+
+-- Put entries on the work list, under the lane of the customer mapped for their window's start.
+CREATE FUNCTION ledger.place_entries(entries bigint[]) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    lanes bigint[];
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
+
+    INSERT INTO ledger.lane (customer, event_name)
+    SELECT DISTINCT c.customer, v.event_name
+    FROM ledger.meter_log e
+    JOIN ledger.meter_version v ON v.metric = e.metric AND v.version = e.catalogue_version
+    JOIN LATERAL (SELECT m.customer FROM ledger.customer m
+                  WHERE m.tenant_id = e.tenant_id AND m.effective_from <= e.window_start
+                  ORDER BY m.effective_from DESC LIMIT 1) AS c ON true
+    WHERE e.entry_id = ANY (entries)
+      AND NOT EXISTS (SELECT FROM ledger.lane l
+                      WHERE l.customer = c.customer AND l.event_name = v.event_name)
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING;
+
+    WITH placed AS (
+        INSERT INTO ledger.uncovered (entry_id, tenant_id, window_start, window_end, occurred_at,
+                                      delta, lane_id, due_at, deadline_at)
+        SELECT e.entry_id, e.tenant_id, e.window_start, e.window_end, t.single, e.delta, l.lane_id,
+               -- Half-open edges are where Stripe's own texts disagree: a second inside instead.
+               coalesce(t.single, e.window_start + interval '1 second'),
+               ledger.billing_deadline(c.anchor, c.billing_interval, c.grace,
+                                       coalesce(t.single, e.window_end - interval '1 second'))
+        FROM ledger.meter_log e
+        JOIN ledger.meter_version v ON v.metric = e.metric AND v.version = e.catalogue_version
+        CROSS JOIN LATERAL (SELECT CASE WHEN v.publish = 'event'
+                                   THEN coalesce(e.occurred_at, e.window_start) END AS single) AS t
+        LEFT JOIN LATERAL (SELECT m.* FROM ledger.customer m
+                           WHERE m.tenant_id = e.tenant_id AND m.effective_from <= e.window_start
+                           ORDER BY m.effective_from DESC LIMIT 1) AS c ON true
+        LEFT JOIN ledger.lane l ON l.customer = c.customer AND l.event_name = v.event_name
+        WHERE e.entry_id = ANY (entries)
+        ON CONFLICT (entry_id) DO UPDATE
+            SET lane_id = excluded.lane_id, deadline_at = excluded.deadline_at
+        RETURNING lane_id
+    )
+    SELECT array_agg(DISTINCT lane_id) INTO lanes FROM placed WHERE lane_id IS NOT NULL;
+
+    IF lanes IS NOT NULL THEN
+        PERFORM ledger.wake(lanes);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION ledger.place_new_entries() RETURNS trigger
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM ledger.place_entries(array_agg(entry_id)) FROM fresh HAVING count(*) > 0;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER place AFTER INSERT ON ledger.meter_log
+    REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.place_new_entries();
+
+-- What waits for a person, and what persons decided.
+
+CREATE TABLE ledger.parked (
+    parked_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text NOT NULL CHECK (kind IN ('review', 'dead')),
+    reason text NOT NULL,
+    -- Where it came from: a record of a log, or a meter event of this ledger.
+    log_id uuid,
+    partition integer,
+    record_offset bigint,
+    meter_event_id bigint REFERENCES ledger.meter_event,
+    event_id uuid,
+    content numeric,
+    source text,
+    tenant_id text,
+    metric text,
+    units numeric,
+    catalogue_version integer,
+    window_start timestamptz,
+    window_end timestamptz,
+    shard integer,
+    occurred_at timestamptz,
+    received_at timestamptz,
+    detail jsonb NOT NULL,
+    record bytea CHECK (octet_length(record) <= 65536),
+    parked_at timestamptz NOT NULL DEFAULT now(),
+    state text NOT NULL DEFAULT 'open'
+        CHECK (state IN ('open', 'approved', 'rejected', 'redriven', 'withdrawn')),
+    decided_by text,
+    decided_at timestamptz,
+    why text,
+    -- When a dead meter event was also written to the dead-letter topic.
+    published_at timestamptz,
+    CHECK ((meter_event_id IS NULL) = (log_id IS NOT NULL))
+);
+-- Copies of a record find the item that is there already.
+CREATE UNIQUE INDEX parked_identity ON ledger.parked (kind, reason, event_id, content)
+    WHERE event_id IS NOT NULL;
+CREATE UNIQUE INDEX parked_record ON ledger.parked (log_id, partition, record_offset)
+    WHERE event_id IS NULL AND meter_event_id IS NULL;
+CREATE UNIQUE INDEX parked_meter_event ON ledger.parked (meter_event_id)
+    WHERE meter_event_id IS NOT NULL;
+CREATE INDEX parked_open ON ledger.parked (kind, parked_at) WHERE state = 'open';
+CREATE INDEX parked_event ON ledger.parked (event_id) WHERE event_id IS NOT NULL;
+CREATE INDEX parked_metric ON ledger.parked (metric, occurred_at) WHERE kind = 'dead';
+CREATE INDEX parked_unpublished ON ledger.parked (parked_id)
+    WHERE meter_event_id IS NOT NULL AND published_at IS NULL;
+CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.parked
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+CREATE TABLE ledger.decision (
+    decision_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    action text NOT NULL CHECK (action IN ('approve', 'reject', 'correct', 'redrive')),
+    parked_id bigint REFERENCES ledger.parked,
+    entry_id bigint REFERENCES ledger.meter_log,
+    actor text NOT NULL DEFAULT session_user,
+    reason text NOT NULL CHECK (btrim(reason) <> ''),
+    detail jsonb NOT NULL DEFAULT '{}',
+    decided_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX decision_parked ON ledger.decision (parked_id);
+CREATE INDEX decision_entry ON ledger.decision (entry_id);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.decision
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- What was done to the ledger besides decisions on amounts.
+CREATE TABLE ledger.audit_log (
+    audit_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    action text NOT NULL,
+    subject text NOT NULL,
+    actor text NOT NULL DEFAULT session_user,
+    detail jsonb NOT NULL DEFAULT '{}',
+    at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.audit_log
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Minutes that an audit judged equal: registry = cells.
+CREATE TABLE ledger.sealed_minute (
+    source text NOT NULL,
+    minute timestamptz NOT NULL,
+    count bigint NOT NULL,
+    digest numeric NOT NULL,
+    sealed_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (source, minute)
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.sealed_minute
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- The next meter version must not judge differently what has been judged already.
+CREATE FUNCTION ledger.guard_meter_version() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    last ledger.meter_version;
+    other ledger.meter_version;
+    judged timestamptz;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('ledger.meter_version', 0));
+    SELECT * INTO last FROM ledger.meter_version v WHERE v.metric = NEW.metric
+    ORDER BY v.version DESC LIMIT 1;
+    SELECT * INTO other FROM ledger.meter_version v
+    WHERE v.event_name = NEW.event_name AND v.scale <> NEW.scale LIMIT 1;
+
+    IF other.metric IS NOT NULL THEN
+        RAISE EXCEPTION 'scale: event name % already counts units of scale %', NEW.event_name,
+            other.scale USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Use another event_name for the new scale.';
+    END IF;
+    IF last.metric IS NULL THEN
+        SELECT max(p.occurred_at) INTO judged FROM ledger.parked p
+        WHERE p.kind = 'dead' AND p.metric = NEW.metric AND p.occurred_at >= NEW.effective_from
+          AND p.meter_event_id IS NULL;
+        IF judged IS NOT NULL THEN
+            RAISE EXCEPTION 'effective_from: usage of % up to % was dead-lettered as unknown',
+                NEW.metric, judged USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'Choose a later effective_from; older usage is billed by corrections.';
+        END IF;
+    ELSIF NEW.effective_from <= last.effective_from THEN
+        RAISE EXCEPTION 'effective_from: version % of % starts at %, a next one must start later',
+            last.version, NEW.metric, last.effective_from
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'A rule that has judged usage is never changed backwards.';
+    ELSIF NEW.effective_from < clock_timestamp() + ledger.interval_setting('meter_notice') THEN
+        RAISE EXCEPTION 'effective_from: a changed meter needs % of notice',
+            ledger.interval_setting('meter_notice') USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Choose a later effective_from.';
+    ELSIF ledger.us(NEW.effective_from) % greatest(NEW.window_us, last.window_us) <> 0 THEN
+        RAISE EXCEPTION 'effective_from: not on a boundary of the old and the new window of %',
+            NEW.metric USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Use a full day, hour or minute in UTC.';
+    END IF;
+    IF NEW.version IS DISTINCT FROM coalesce(last.version, 0) + 1 THEN
+        RAISE EXCEPTION 'version: the next version of % is %', NEW.metric,
+            coalesce(last.version, 0) + 1 USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Someone else has changed the meter; read the catalogue again.';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER guard BEFORE INSERT ON ledger.meter_version
+    FOR EACH ROW EXECUTE FUNCTION ledger.guard_meter_version();
+
+-- The steps of claiming and settling. Lanes are always locked before their meter events.
+
+-- End a meter event that surely was never executed: its entries go back to the work list.
+CREATE FUNCTION ledger.unfreeze(events bigint[]) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    freed bigint[];
+BEGIN
+    IF EXISTS (SELECT FROM ledger.meter_event m WHERE m.meter_event_id = ANY (events)
+               AND (m.possibly_executed OR m.state NOT IN ('pending', 'dead')
+                    OR EXISTS (SELECT FROM ledger.attempt a
+                               WHERE a.meter_event_id = m.meter_event_id
+                                 AND a.finished_at IS NULL))) THEN
+        RAISE EXCEPTION 'meter_event: superseding one that Stripe may have executed'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Reconcile it against Stripe''s summaries first.';
+    END IF;
+    UPDATE ledger.meter_event SET state = 'superseded', next_attempt_at = NULL
+    WHERE meter_event_id = ANY (events);
+    WITH ended AS (
+        UPDATE ledger.meter_event_entry SET live = false
+        WHERE meter_event_id = ANY (events) AND live RETURNING entry_id)
+    SELECT array_agg(entry_id) INTO freed FROM ended;
+    IF freed IS NOT NULL THEN
+        PERFORM ledger.place_entries(freed);
+    END IF;
+END
+$$;
+
+-- Lanes that are lent next; they stay locked until the transaction ends. None while halted.
+CREATE FUNCTION ledger.lock_lanes_v1(most integer) RETURNS SETOF bigint
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    -- Before any lane: mapping a customer takes the same two in this order.
+    PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
+    IF EXISTS (SELECT FROM ledger.halt WHERE lifted_at IS NULL) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        SELECT l.lane_id FROM ledger.lane l
+        WHERE l.next_due_at <= now() AND NOT l.paused
+          AND (l.claimed_until IS NULL OR l.claimed_until <= now())
+        ORDER BY l.next_due_at LIMIT most
+        FOR NO KEY UPDATE SKIP LOCKED;
+END
+$$;
+
+-- A request that is due again and was surely not executed takes in what came for its window
+-- since: it is superseded, and the next freeze covers all of it. +10 and -10 become nothing. One
+-- whose invoice is closing is superseded too: its entries then wait as carry.
+CREATE FUNCTION ledger.merge_pending_v1(lanes bigint[]) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    merged bigint[];
+BEGIN
+    SELECT array_agg(m.meter_event_id) INTO merged
+    FROM ledger.meter_event m
+    WHERE m.lane_id = ANY (lanes) AND m.state = 'pending' AND m.next_attempt_at <= now()
+      AND NOT m.possibly_executed
+      AND NOT EXISTS (SELECT FROM ledger.attempt a
+                      WHERE a.meter_event_id = m.meter_event_id AND a.finished_at IS NULL)
+      AND (m.deadline_at <= now()
+           OR (NOT m.per_entry
+               AND EXISTS (SELECT FROM ledger.uncovered u
+                           WHERE u.lane_id = m.lane_id AND u.window_start = m.window_start
+                             AND u.window_end = m.window_end AND u.occurred_at IS NULL
+                             AND u.due_at <= now()
+                             AND (u.deadline_at IS NULL OR u.deadline_at > now()))));
+    IF merged IS NOT NULL THEN
+        PERFORM ledger.unfreeze(merged);
+    END IF;
+    RETURN coalesce(cardinality(merged), 0);
+END
+$$;
+
+-- Insert frozen requests and take their entries off the work list. A row without identifier has
+-- nothing to send: its entries add up to zero.
+CREATE FUNCTION ledger.freeze_v1(requests json) RETURNS SETOF bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    r record;
+    made bigint;
+    taken integer;
+BEGIN
+    FOR r IN
+        SELECT * FROM json_to_recordset(requests) AS x(
+            lane_id bigint, customer text, event_name text, window_start_us bigint,
+            window_end_us bigint, per_entry boolean, units bigint, generation integer,
+            attempts_used integer, entry_ids bigint[], value text, timestamp_s bigint,
+            identifier text, payload_hash text)
+    LOOP
+        INSERT INTO ledger.meter_event (lane_id, customer, event_name, window_start, window_end,
+            per_entry, units, first_entry_id, generation, value, timestamp_s, identifier,
+            payload_hash, deadline_at, state, attempts_used, next_attempt_at, settled_at)
+        VALUES (r.lane_id, r.customer, r.event_name, ledger.at(r.window_start_us),
+            ledger.at(r.window_end_us), r.per_entry, r.units, r.entry_ids[1], r.generation, r.value,
+            r.timestamp_s, r.identifier, r.payload_hash,
+            (SELECT min(u.deadline_at) FROM ledger.uncovered u
+             WHERE u.entry_id = ANY (r.entry_ids)),
+            CASE WHEN r.identifier IS NULL THEN 'nothing' ELSE 'pending' END, r.attempts_used,
+            CASE WHEN r.identifier IS NULL THEN NULL ELSE now() END,
+            CASE WHEN r.identifier IS NULL THEN now() END)
+        RETURNING meter_event_id INTO made;
+        INSERT INTO ledger.meter_event_entry (meter_event_id, entry_id)
+        SELECT made, unnest(r.entry_ids);
+        DELETE FROM ledger.uncovered u
+        WHERE u.entry_id = ANY (r.entry_ids) AND u.lane_id = r.lane_id;
+        GET DIAGNOSTICS taken = ROW_COUNT;
+        IF taken <> cardinality(r.entry_ids) THEN
+            RAISE EXCEPTION 'uncovered: entries of lane % were taken meanwhile', r.lane_id
+                USING ERRCODE = 'serialization_failure';
+        END IF;
+        UPDATE ledger.meter_event m SET superseded_by = made
+        WHERE m.state = 'superseded' AND m.superseded_by IS NULL
+          AND m.meter_event_id IN (SELECT x.meter_event_id FROM ledger.meter_event_entry x
+                                   WHERE x.entry_id = ANY (r.entry_ids) AND NOT x.live);
+        RETURN NEXT made;
+    END LOOP;
+END
+$$;
+
+-- Write the attempts and lend the lanes. An earlier attempt without an outcome belongs to a
+-- publisher that died or sleeps: it may have reached Stripe.
+CREATE FUNCTION ledger.lend_v1(events bigint[], worker text, lease_ms bigint)
+RETURNS SETOF ledger.attempt
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    until timestamptz := now() + lease_ms * interval '1 millisecond';
+BEGIN
+    UPDATE ledger.meter_event m
+    SET first_attempt_at = coalesce(m.first_attempt_at, now()),
+        next_attempt_at = until,
+        possibly_executed = m.possibly_executed OR EXISTS (
+            SELECT FROM ledger.attempt a
+            WHERE a.meter_event_id = m.meter_event_id AND a.finished_at IS NULL)
+    WHERE m.meter_event_id = ANY (events);
+    RETURN QUERY
+        WITH written AS (
+            INSERT INTO ledger.attempt (meter_event_id, key_generation, worker, lease_until)
+            SELECT m.meter_event_id, m.key_generation, lend_v1.worker, until
+            FROM ledger.meter_event m WHERE m.meter_event_id = ANY (events)
+            RETURNING *
+        ), lent AS (
+            UPDATE ledger.lane l
+            SET claimed_by = lend_v1.worker, claimed_until = until, attempt_id = w.attempt_id,
+                next_due_at = until
+            FROM written w JOIN ledger.meter_event m USING (meter_event_id)
+            WHERE l.lane_id = m.lane_id
+        )
+        SELECT * FROM written;
+END
+$$;
+
+-- Lanes where nothing can be done now sleep until the next instant that is known; whatever
+-- changes before wakes them.
+CREATE FUNCTION ledger.rest_lanes_v1(lanes bigint[]) RETURNS void
+LANGUAGE sql
+AS $$
+    UPDATE ledger.lane l SET next_due_at = least(
+        (SELECT min(m.next_attempt_at) FROM ledger.meter_event m
+         WHERE m.lane_id = l.lane_id AND m.next_attempt_at > now()),
+        (SELECT min(u.due_at) FROM ledger.uncovered u
+         WHERE u.lane_id = l.lane_id AND u.due_at > now()))
+    WHERE l.lane_id = ANY (lanes)
+$$;
+
+-- A meter event that will not be sent any more becomes a parked item, with all that was seen.
+CREATE FUNCTION ledger.park_dead(event bigint, kind_of_death text) RETURNS void
+LANGUAGE sql
+AS $$
+    INSERT INTO ledger.parked (kind, reason, meter_event_id, tenant_id, metric, units,
+                               window_start, window_end, detail)
+    SELECT 'dead', kind_of_death, m.meter_event_id, e.tenant_id, e.metric, m.units, m.window_start,
+           m.window_end,
+           jsonb_build_object('customer', m.customer, 'event_name', m.event_name, 'value', m.value,
+               'timestamp_s', m.timestamp_s, 'identifier', m.identifier, 'entries', e.entries,
+               'attempts', (SELECT jsonb_agg(jsonb_build_object('attempt_id', a.attempt_id,
+                                'started_at', a.started_at, 'outcome', a.outcome,
+                                'http_status', a.http_status, 'code', a.code,
+                                'message', a.message, 'request_id', a.request_id,
+                                'cause', a.cause) ORDER BY a.attempt_id)
+                            FROM ledger.attempt a WHERE a.meter_event_id = m.meter_event_id))
+    FROM ledger.meter_event m
+    CROSS JOIN LATERAL (
+        SELECT jsonb_agg(x.entry_id) AS entries,
+               CASE WHEN min(l.tenant_id) = max(l.tenant_id) THEN min(l.tenant_id) END AS tenant_id,
+               CASE WHEN min(l.metric) = max(l.metric) THEN min(l.metric) END AS metric
+        FROM ledger.meter_event_entry x JOIN ledger.meter_log l USING (entry_id)
+        WHERE x.meter_event_id = m.meter_event_id AND x.live) AS e
+    WHERE m.meter_event_id = event
+    ON CONFLICT (meter_event_id) WHERE meter_event_id IS NOT NULL
+        DO UPDATE SET state = 'open', reason = excluded.reason, detail = excluded.detail,
+                      published_at = NULL
+$$;
+
+-- Write what one attempt came to. `settled`: it decided; `late`: a newer attempt or a final state
+-- decides, only the outcome was noted; `repeated`: it was written before.
+CREATE FUNCTION ledger.settle_v1(s json) RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    r record;
+    m ledger.meter_event;
+    executed boolean;
+    verdict text := 'settled';
+BEGIN
+    SELECT * INTO r FROM json_to_record(s) AS x(
+        attempt_id bigint, meter_event_id bigint, lane_id bigint, state text, dead_kind text,
+        key_generation integer, possibly_executed boolean, attempt_used boolean,
+        retry_delay_ms bigint, outcome text, http_status integer, code text, message text,
+        request_id text, cause text);
+    IF r.state NOT IN ('pending', 'recorded', 'ambiguous', 'dead') THEN
+        RAISE EXCEPTION 'state: % is no outcome of an attempt', r.state
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM FROM ledger.lane l WHERE l.lane_id = r.lane_id FOR NO KEY UPDATE;
+    SELECT * INTO STRICT m FROM ledger.meter_event e
+    WHERE e.meter_event_id = r.meter_event_id FOR NO KEY UPDATE;
+
+    UPDATE ledger.attempt a
+    SET finished_at = now(), outcome = r.outcome, http_status = r.http_status, code = r.code,
+        message = r.message, request_id = r.request_id, cause = r.cause
+    WHERE a.attempt_id = r.attempt_id AND a.meter_event_id = r.meter_event_id
+      AND a.finished_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN 'repeated';
+    END IF;
+
+    executed := m.possibly_executed OR r.possibly_executed;
+    IF r.state = 'recorded' AND m.state IN ('pending', 'ambiguous', 'dead') THEN
+        UPDATE ledger.meter_event SET state = 'recorded', settled_at = now(),
+            next_attempt_at = NULL, possibly_executed = executed,
+            key_generation = greatest(key_generation, r.key_generation)
+        WHERE meter_event_id = m.meter_event_id;
+        UPDATE ledger.parked p SET state = 'withdrawn', decided_at = now(),
+            decided_by = 'ledger', why = 'a late answer says it was recorded'
+        WHERE p.meter_event_id = m.meter_event_id AND p.state = 'open';
+    ELSIF r.state = 'recorded' AND m.state = 'superseded' THEN
+        -- Both it and its successor may count now; a person compares with Stripe.
+        INSERT INTO ledger.finding (kind, subject, detail)
+        VALUES ('superseded_recorded', 'meter_event ' || m.meter_event_id,
+                jsonb_build_object('attempt_id', r.attempt_id, 'identifier', m.identifier))
+        ON CONFLICT DO NOTHING;
+        verdict := 'late';
+    ELSIF m.state IN ('pending', 'ambiguous')
+          AND NOT EXISTS (SELECT FROM ledger.attempt a WHERE a.meter_event_id = m.meter_event_id
+                          AND a.attempt_id > r.attempt_id) THEN
+        PERFORM ledger.settle_failure(m.meter_event_id, executed, r.state, r.dead_kind,
+                                      r.key_generation, r.attempt_used, r.retry_delay_ms);
+    ELSE
+        UPDATE ledger.meter_event SET possibly_executed = executed,
+            key_generation = greatest(key_generation, r.key_generation)
+        WHERE meter_event_id = m.meter_event_id AND state IN ('pending', 'ambiguous', 'dead');
+        verdict := 'late';
+    END IF;
+
+    UPDATE ledger.lane l SET claimed_by = NULL, claimed_until = NULL, attempt_id = NULL
+    WHERE l.lane_id = r.lane_id AND l.attempt_id = r.attempt_id;
+    PERFORM ledger.wake(ARRAY[r.lane_id]);
+    RETURN verdict;
+END
+$$;
+
+-- Once possibly executed, a failure proves nothing: it waits as ambiguous or dies as ambiguous.
+CREATE FUNCTION ledger.settle_failure(
+    event bigint, executed boolean, wanted text, kind_of_death text, next_key integer,
+    used boolean, delay_ms bigint
+) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    reached text := CASE WHEN wanted = 'pending' AND executed THEN 'ambiguous' ELSE wanted END;
+    death text := CASE WHEN wanted <> 'dead' THEN NULL
+                       WHEN executed THEN 'ambiguous'
+                       ELSE coalesce(kind_of_death, 'refused') END;
+BEGIN
+    UPDATE ledger.meter_event m
+    SET state = reached, dead_kind = death, possibly_executed = executed,
+        key_generation = greatest(m.key_generation, next_key),
+        attempts_used = m.attempts_used + used::integer,
+        next_attempt_at = CASE WHEN wanted = 'dead' THEN NULL
+                               WHEN wanted = 'pending' OR delay_ms IS NOT NULL
+                               THEN now() + coalesce(delay_ms, 0) * interval '1 millisecond' END,
+        settled_at = CASE WHEN wanted = 'dead' THEN now() END
+    WHERE m.meter_event_id = event;
+    IF wanted = 'dead' THEN
+        PERFORM ledger.park_dead(event, death);
+    END IF;
+END
+$$;
+
+-- What people may do, each in one transaction with its trace: map customers, decide, correct.
+
+-- Map a tenant to its Stripe customer from an instant on; NULL: from the beginning for a first
+-- mapping, else from the next boundary that all windows share. Held entries are placed at once.
+CREATE FUNCTION ledger.map_customer_v1(
+    tenant text, new_customer text, from_at timestamptz, new_anchor timestamptz,
+    new_interval text, new_grace interval, who text
+) RETURNS timestamptz
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    longest_us bigint;
+    starts timestamptz := from_at;
+    waiting bigint[];
+BEGIN
+    PERFORM pg_advisory_xact_lock(ledger.mapping_lock_key());
+    SELECT coalesce(max(window_us), 3600000000) INTO longest_us FROM ledger.meter_version;
+    IF starts IS NULL THEN
+        IF EXISTS (SELECT FROM ledger.customer c WHERE c.tenant_id = tenant) THEN
+            starts := ledger.at((ledger.us(now()) / longest_us + 1) * longest_us);
+        ELSE
+            starts := ledger.at(0);
+        END IF;
+    END IF;
+    IF ledger.us(starts) % longest_us <> 0 THEN
+        RAISE EXCEPTION 'effective_from: not on a boundary of all windows in the catalogue'
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = format('Windows are up to %s s long: use a full day, hour or minute in UTC.',
+                                longest_us / 1000000);
+    END IF;
+    IF starts <= now() AND EXISTS (SELECT FROM ledger.customer c WHERE c.tenant_id = tenant
+                                   AND c.effective_from <= starts) THEN
+        RAISE EXCEPTION 'effective_from: usage from % on may be billed to the present customer',
+            starts USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Map from a future boundary; move past usage by a pair of corrections.';
+    END IF;
+    INSERT INTO ledger.customer (tenant_id, effective_from, customer, anchor, billing_interval,
+                                 grace, actor)
+    VALUES (tenant, starts, new_customer, new_anchor, new_interval, new_grace,
+            coalesce(who, session_user));
+    INSERT INTO ledger.audit_log (action, subject, actor, detail)
+    VALUES ('map_customer', tenant, coalesce(who, session_user),
+            jsonb_build_object('customer', new_customer, 'effective_from', starts));
+    SELECT array_agg(u.entry_id) INTO waiting FROM ledger.uncovered u WHERE u.tenant_id = tenant;
+    IF waiting IS NOT NULL THEN
+        PERFORM ledger.place_entries(waiting);
+    END IF;
+    RETURN starts;
+END
+$$;
+
+-- Accept another log beside the first: a new topic whose `seen` was carried over.
+CREATE FUNCTION ledger.open_log(topic text, topic_id uuid, why text) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF btrim(coalesce(why, '')) = '' THEN
+        RAISE EXCEPTION 'why: say why a second log does not count everything again'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    INSERT INTO ledger.log (log_id, log_topic, opened_by, reason)
+    VALUES (topic_id, topic, session_user, why) ON CONFLICT DO NOTHING;
+    INSERT INTO ledger.audit_log (action, subject, detail)
+    VALUES ('open_log', topic_id::text, jsonb_build_object('topic', topic, 'why', why));
+END
+$$;
+
+-- Publish again after a halt. The person who calls it has settled why the ledger halted.
+CREATE FUNCTION ledger.lift_halt(halted_kind text, reason text) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE ledger.halt SET lifted_at = now(), lifted_by = session_user, why = reason
+    WHERE kind = halted_kind AND lifted_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO ledger.audit_log (action, subject, detail)
+    VALUES ('lift_halt', halted_kind, jsonb_build_object('why', reason));
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION ledger.lock_open_item(item bigint) RETURNS ledger.parked
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    p ledger.parked;
+BEGIN
+    SELECT * INTO p FROM ledger.parked q WHERE q.parked_id = item FOR UPDATE;
+    IF p.parked_id IS NULL THEN
+        RAISE EXCEPTION 'parked_id: % does not exist', item
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p.state <> 'open' THEN
+        RAISE EXCEPTION 'parked_id: % is % already', item, p.state
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN p;
+END
+$$;
+
+-- Bill a reviewed item: one entry with the item's own identity, once for ever.
+CREATE FUNCTION ledger.approve(item bigint, why text, proof text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    p ledger.parked := ledger.lock_open_item(item);
+    made bigint;
+BEGIN
+    IF p.kind <> 'review' OR p.event_id IS NULL OR p.units IS NULL OR p.window_start IS NULL THEN
+        RAISE EXCEPTION 'parked_id: % has no amount and window that could be billed', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Reject it, and record a correction if something is to be billed.';
+    ELSIF p.reason = 'conflict' THEN
+        RAISE EXCEPTION 'parked_id: % conflicts with usage that is billed already', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Record a correction for the difference, then reject this item.';
+    ELSIF p.reason = 'beyond_horizon' AND btrim(coalesce(proof, '')) = '' THEN
+        RAISE EXCEPTION 'proof: % may have been counted before the horizon', item
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Give as proof where the archive shows that it was not.';
+    END IF;
+    INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
+        window_end, shard, log_id, partition, record_offset, delta, event_id, content, occurred_at,
+        actor, reason, reference)
+    VALUES (CASE p.reason WHEN 'correction_limit' THEN 'correction' ELSE 'approval' END,
+        p.tenant_id, p.metric, p.catalogue_version, p.window_start, p.window_end, p.shard, p.log_id,
+        p.partition, p.record_offset, p.units::bigint, p.event_id, p.content, p.occurred_at,
+        session_user, why, proof)
+    RETURNING entry_id INTO made;
+    UPDATE ledger.parked SET state = 'approved', decided_by = session_user, decided_at = now(),
+        why = approve.why WHERE parked_id = item;
+    INSERT INTO ledger.decision (action, parked_id, entry_id, reason, detail)
+    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof));
+    RETURN made;
+END
+$$;
+
+-- Decide that an item is not billed.
+CREATE FUNCTION ledger.reject(item bigint, why text) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    p ledger.parked := ledger.lock_open_item(item);
+BEGIN
+    IF p.meter_event_id IS NOT NULL THEN
+        RAISE EXCEPTION 'parked_id: % is an amount the ledger still owes to Stripe', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Redrive it, or record a correction against it first.';
+    END IF;
+    UPDATE ledger.parked SET state = 'rejected', decided_by = session_user, decided_at = now(),
+        why = reject.why WHERE parked_id = p.parked_id;
+    INSERT INTO ledger.decision (action, parked_id, reason) VALUES ('reject', item, why);
+END
+$$;
+
+-- Send a dead meter event again: same payload, same identifier, next idempotency key.
+CREATE FUNCTION ledger.redrive(item bigint, why text) RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    p ledger.parked;
+    m ledger.meter_event;
+BEGIN
+    PERFORM FROM ledger.lane l
+    WHERE l.lane_id = (SELECT e.lane_id FROM ledger.parked q JOIN ledger.meter_event e
+                       USING (meter_event_id) WHERE q.parked_id = item)
+    FOR NO KEY UPDATE;
+    p := ledger.lock_open_item(item);
+    SELECT * INTO m FROM ledger.meter_event e WHERE e.meter_event_id = p.meter_event_id FOR UPDATE;
+    IF m.meter_event_id IS NULL OR m.state <> 'dead' THEN
+        RAISE EXCEPTION 'parked_id: % is no dead meter event', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Approve or reject it instead.';
+    ELSIF m.possibly_executed THEN
+        RAISE EXCEPTION 'parked_id: % may be in Stripe''s books already', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Reconcile it against Stripe''s summaries instead.';
+    END IF;
+    UPDATE ledger.meter_event SET state = 'pending', dead_kind = NULL, attempts_used = 0,
+        key_generation = key_generation + 1, next_attempt_at = now(), settled_at = NULL
+    WHERE meter_event_id = m.meter_event_id;
+    UPDATE ledger.parked SET state = 'redriven', decided_by = session_user, decided_at = now(),
+        why = redrive.why WHERE parked_id = item;
+    INSERT INTO ledger.decision (action, parked_id, reason, detail)
+    VALUES ('redrive', item, why, jsonb_build_object('identifier', m.identifier));
+    PERFORM ledger.wake(ARRAY[m.lane_id]);
+    RETURN m.meter_event_id;
+END
+$$;
+
+-- Finance corrects: a signed entry of its own, never below zero for the period.
+
+-- Length-prefixed text, so that no two lists of parts read the same.
+CREATE FUNCTION ledger.lp(part text) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT int4send(octet_length(part)) || convert_to(part, 'UTF8') $$;
+
+CREATE FUNCTION ledger.correct(
+    tenant text, of_metric text, of_instant timestamptz, units bigint, correction_key text,
+    why text, target uuid DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v ledger.meter_version;
+    c ledger.customer;
+    starts timestamptz;
+    ends timestamptz;
+    period_to timestamptz;
+    period_from timestamptz;
+    present numeric;
+    identity uuid := encode(substring(sha256(ledger.lp('correction') || ledger.lp('ledger')
+        || ledger.lp(tenant) || ledger.lp(correction_key)) FROM 1 FOR 16), 'hex')::uuid;
+    made bigint;
+BEGIN
+    IF btrim(coalesce(why, '')) = '' OR btrim(coalesce(correction_key, '')) = '' THEN
+        RAISE EXCEPTION 'why, correction_key: a correction needs a reason and a key of its own'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO v FROM ledger.meter_version x
+    WHERE x.metric = of_metric AND x.effective_from <= of_instant
+    ORDER BY x.effective_from DESC LIMIT 1;
+    IF v.metric IS NULL OR v.aggregation <> 'sum' THEN
+        RAISE EXCEPTION 'metric: % has no meter at % that takes signed amounts', of_metric,
+            of_instant USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    starts := ledger.at(ledger.us(of_instant) / v.window_us * v.window_us);
+    ends := starts + v.window_us * interval '1 microsecond';
+    SELECT * INTO c FROM ledger.customer x
+    WHERE x.tenant_id = tenant AND x.effective_from <= starts
+    ORDER BY x.effective_from DESC LIMIT 1;
+    period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
+                                   coalesce(c.billing_interval, 'month'), starts);
+    period_from := period_to - CASE coalesce(c.billing_interval, 'month')
+        WHEN 'day' THEN interval '1 day' WHEN 'week' THEN interval '7 days'
+        WHEN 'month' THEN interval '1 month' ELSE interval '1 year' END;
+
+    -- One correction of a tenant at a time: two must not both fit into the same rest.
+    PERFORM pg_advisory_xact_lock(hashtextextended('ledger.correct ' || tenant, 0));
+    SELECT coalesce(sum(b.total + b.decided), 0) INTO present FROM ledger.balance b
+    WHERE b.tenant_id = tenant AND b.metric = of_metric
+      AND b.window_start >= period_from AND b.window_start < period_to;
+    IF units < 0 AND present + units < 0 THEN
+        RAISE EXCEPTION 'units: % would make the period from % negative', units, period_from
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = format('At most -%s is possible.', greatest(present, 0));
+    END IF;
+
+    INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
+        window_end, delta, event_id, occurred_at, target_event_id, reference, actor, reason)
+    VALUES ('correction', tenant, of_metric, v.version, starts, ends, units, identity, of_instant,
+        target, correction_key, session_user, why)
+    RETURNING entry_id INTO made;
+    INSERT INTO ledger.decision (action, entry_id, reason, detail)
+    VALUES ('correct', made, why, jsonb_build_object('key', correction_key, 'units', units));
+    RETURN made;
+END
+$$;
+
+-- What every tenant, metric and window came to. One row per window; always
+-- total + decided = settled + pending + held + dead + ambiguous.
+
+-- Each entry with the state of its amount.
+CREATE VIEW ledger.entry_state AS
+SELECT e.entry_id, e.kind, e.tenant_id, e.metric, e.window_start, e.window_end, e.delta,
+       m.meter_event_id,
+       CASE WHEN m.state IN ('recorded', 'nothing') THEN 'settled'
+            WHEN m.state = 'ambiguous' OR m.dead_kind = 'ambiguous' THEN 'ambiguous'
+            WHEN m.state = 'dead' THEN 'dead'
+            WHEN m.state = 'pending' THEN 'pending'
+            WHEN u.entry_id IS NOT NULL AND u.lane_id IS NULL THEN 'unmapped'
+            WHEN u.deadline_at <= now() THEN 'carry'
+            ELSE 'pending' END AS state
+FROM ledger.meter_log e
+LEFT JOIN ledger.meter_event_entry x ON x.entry_id = e.entry_id AND x.live
+LEFT JOIN ledger.meter_event m ON m.meter_event_id = x.meter_event_id
+LEFT JOIN ledger.uncovered u ON u.entry_id = e.entry_id;
+
+-- Each level with what its entries do not say yet.
+CREATE VIEW ledger.level_rest AS
+SELECT l.tenant_id, l.metric, l.window_start, l.window_end, l.count, l.total,
+       l.total - coalesce(last.level_total, 0) AS rest,
+       CASE WHEN l.held THEN 'series_held'
+            WHEN c.customer IS NULL THEN 'unmapped'
+            WHEN ledger.billing_deadline(c.anchor, c.billing_interval, c.grace,
+                                         l.window_end - interval '1 second') <= now() THEN 'carry'
+            ELSE 'pending' END AS state
+FROM ledger.level l
+LEFT JOIN LATERAL (
+    SELECT e.level_total FROM ledger.meter_log e
+    WHERE e.kind = 'usage' AND e.tenant_id = l.tenant_id AND e.metric = l.metric
+      AND e.window_start = l.window_start AND e.shard = l.shard AND e.log_id = l.log_id
+      AND e.catalogue_version = l.catalogue_version
+    ORDER BY e.revision DESC LIMIT 1) AS last ON true
+LEFT JOIN LATERAL (
+    SELECT m.* FROM ledger.customer m
+    WHERE m.tenant_id = l.tenant_id AND m.effective_from <= l.window_start
+    ORDER BY m.effective_from DESC LIMIT 1) AS c ON true;
+
+CREATE VIEW ledger.balance AS
+SELECT tenant_id, metric, window_start, window_end,
+       sum(events)::bigint AS events,
+       sum(total) AS total,
+       sum(decided) AS decided,
+       coalesce(sum(amount) FILTER (WHERE state = 'settled'), 0) AS settled,
+       coalesce(sum(amount) FILTER (WHERE state = 'pending'), 0) AS pending,
+       coalesce(sum(amount) FILTER (WHERE state IN ('unmapped', 'carry', 'series_held')), 0) AS held,
+       coalesce(sum(amount) FILTER (WHERE state = 'dead'), 0) AS dead,
+       coalesce(sum(amount) FILTER (WHERE state = 'ambiguous'), 0) AS ambiguous
+FROM (
+    SELECT tenant_id, metric, window_start, window_end, count AS events, total, 0 AS decided,
+           rest AS amount, state
+    FROM ledger.level_rest
+    UNION ALL
+    SELECT tenant_id, metric, window_start, window_end, (kind = 'event')::integer,
+           CASE WHEN kind = 'event' THEN delta ELSE 0 END,
+           CASE WHEN kind IN ('usage', 'event') THEN 0 ELSE delta END, delta, state
+    FROM ledger.entry_state
+) AS part
+GROUP BY tenant_id, metric, window_start, window_end;
+
+-- Grants: the workers add, and change only what is no amount. Functions are for those who need them.
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA ledger FROM PUBLIC;
+GRANT SELECT ON ALL TABLES IN SCHEMA ledger TO ledger_reader;
+
+GRANT INSERT ON ledger.log, ledger.position, ledger.source, ledger.halt, ledger.meter_version,
+    ledger.level, ledger.cell, ledger.canary, ledger.canary_token, ledger.finding,
+    ledger.meter_log, ledger.meter_event, ledger.meter_event_entry, ledger.attempt, ledger.parked,
+    ledger.audit_log, ledger.sealed_minute
+    TO ledger_service;
+GRANT UPDATE (position, catalogue_hash, updated_at) ON ledger.position TO ledger_service;
+GRANT UPDATE (count, total, digest, held, due_at, updated_at) ON ledger.level TO ledger_service;
+GRANT UPDATE (count, digest, updated_at) ON ledger.cell TO ledger_service;
+GRANT UPDATE (received_at, token, log_id, record_offset, arrived_at) ON ledger.canary
+    TO ledger_service;
+GRANT UPDATE (claimed_by, claimed_until, attempt_id, paused, pause_reason, next_due_at)
+    ON ledger.lane TO ledger_service;
+GRANT DELETE ON ledger.uncovered, ledger.canary_token TO ledger_service;
+GRANT UPDATE (state, dead_kind, key_generation, attempts_used, first_attempt_at,
+              possibly_executed, next_attempt_at, settled_at, superseded_by)
+    ON ledger.meter_event TO ledger_service;
+GRANT UPDATE (finished_at, outcome, http_status, code, message, request_id, cause)
+    ON ledger.attempt TO ledger_service;
+GRANT UPDATE (published_at) ON ledger.parked TO ledger_service;
+GRANT UPDATE (system_identifier, timeline, registered_at, registered_by) ON ledger.source
+    TO ledger_service;
+
+GRANT EXECUTE ON FUNCTION ledger.us(timestamptz), ledger.at(bigint),
+    ledger.interval_setting(text), ledger.period_end(timestamptz, text, timestamptz),
+    ledger.billing_deadline(timestamptz, text, interval, timestamptz)
+    TO ledger_reader;
+GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.unknown_meter(text, integer),
+    ledger.mapping_lock_key(),
+    ledger.cut_entries_v1(integer), ledger.lock_lanes_v1(integer),
+    ledger.merge_pending_v1(bigint[]), ledger.unfreeze(bigint[]), ledger.freeze_v1(json),
+    ledger.lend_v1(bigint[], text, bigint), ledger.rest_lanes_v1(bigint[]),
+    ledger.settle_v1(json),
+    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
+    TO ledger_service;
+GRANT EXECUTE ON FUNCTION ledger.approve(bigint, text, text), ledger.reject(bigint, text),
+    ledger.redrive(bigint, text), ledger.lift_halt(text, text), ledger.open_log(text, uuid, text),
+    ledger.correct(text, text, timestamptz, bigint, text, text, uuid),
+    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
+    TO ledger_finance;
+
+RESET ROLE;
