@@ -8,7 +8,8 @@ everything that needs a running loop is made in `Service.run`.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import faust
 import structlog
@@ -31,16 +32,15 @@ from streams.settings import Settings
 log = structlog.get_logger("worker")
 
 
-class Closing(Protocol):
-    """Something to open when the loop runs and to close at the end."""
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something to open when the loop runs and to close at the end.
 
-    async def open(self) -> None:
-        """Gets ready; must not wait for the other side."""
-        ...
+    `open` must not wait for the other side: a worker starts while its ledger is away.
+    """
 
-    async def close(self) -> None:
-        """Lets go."""
-        ...
+    open: Callable[[], Awaitable[None]]
+    close: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class Parts:
     publisher: Publisher
     dead_letters: DeadLetterPump
     feeder: Feeder
-    resources: tuple[Closing, ...]
+    resources: tuple[Resource, ...]
 
 
-class _Boot(BootStrategy):  # type: ignore[misc]  # Faust is untyped
+class _Boot(BootStrategy):
     """No broker connection and no web server of Faust's own."""
 
     enable_kafka = False
     enable_web = False
 
 
-class _App(faust.App):  # type: ignore[misc]  # Faust is untyped
+class _App(faust.App):
     BootStrategy = _Boot
 
 
@@ -114,7 +114,7 @@ class Service:
 
     async def _publish(self, stream: Any) -> None:
         async for lent in stream:
-            await self._guarded("publish", lambda lent=lent: self._running.publisher.publish(lent))
+            await self._guarded("publish", partial(self._running.publisher.publish, lent))
 
     # -- life --------------------------------------------------------------------------------------
 

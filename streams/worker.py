@@ -6,10 +6,11 @@ A worker is one process with one data directory; start more of them to scale.
 import asyncio
 import gc
 import os
+import random
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -17,27 +18,32 @@ from uuid import uuid4
 import faust
 import structlog
 import uvloop
+from confluent_kafka import Producer
 
 from streams import topics
 from streams.adapters.clock import SystemClock
 from streams.adapters.kafka import OutputProducer, producer_config
 from streams.adapters.ledger import Ledger
+from streams.adapters.ledger_pool import LedgerPool
 from streams.adapters.stripe import StripeSettings, StripeSink
 from streams.agents.admit import Admitter
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.publish import Publisher, PublishLimits
-from streams.app import Parts, Service
+from streams.app import Parts, Resource, Service
 from streams.core.admission import earlier
-from streams.core.instant import SECOND_US
 from streams.core.level import newer
+from streams.engine.absorb import MergeRules
 from streams.engine.crash_points import CrashAt, crash_at, never
 from streams.engine.fail_stop import FailStop
-from streams.engine.feeder import Feeder
+from streams.engine.feeder import Feeder, World
+from streams.engine.kafka_config import packed_producer_config
 from streams.engine.log import LogId
+from streams.engine.packed_log import PackedLog
 from streams.engine.partitioner import home_of
 from streams.engine.settings import EngineSettings
+from streams.ports import LedgerUnavailableError
 from streams.settings import Settings
 
 HOUR_MS: Final = 3_600_000
@@ -51,6 +57,82 @@ def build(settings: Settings) -> Service:
     fail_stop = FailStop()
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     return Service(settings, lambda: _parts(settings, clock, fail_stop, name), clock, fail_stop)
+
+
+def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: str) -> Parts:
+    """Everything, made on the loop that will run it."""
+    loop = asyncio.get_running_loop()
+    engine = engine_settings(settings, name)
+    pool = LedgerPool(settings.ledger_dsn)
+    livemode = settings.stripe_api_key.startswith(("sk_live", "rk_live"))
+    ledger = Ledger(pool, account=settings.stripe_account, livemode=livemode)
+    sink = StripeSink(stripe_settings(settings))
+    outputs = OutputProducer(producer_config(settings.kafka_bootstrap, linger_ms=5))
+    packed_log = PackedLog(
+        Producer(packed_producer_config(engine)),
+        topics.ADMIT_LOG,
+        record_bytes_max=topics.PACKED_BYTES_MAX,
+    )
+    book = CatalogueBook(ledger.catalogue, clock)
+    admitter = Admitter(book, outputs, packed_log, clock, home_of(settings.partitions))
+    request_s_max = (settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms) / 1_000
+    limits = PublishLimits(
+        worker=name,
+        lanes=settings.publish_lanes,
+        lease_s=settings.publish_lease_s,
+        request_s_max=request_s_max,
+        rate_per_s=settings.publish_rate_per_s,
+    )
+    feeder = Feeder(
+        engine,
+        World(
+            rules=MergeRules(pick_seen=earlier, merge_level=newer),
+            acknowledged=lambda log_id: _acknowledged(loop, ledger, log_id),
+            clock=clock.elapsed_s,
+            fail_stop=fail_stop,
+            crash_at=crash_hook(settings),
+        ),
+    )
+    return Parts(
+        book=book,
+        admitter=admitter,
+        facts=FactSender(ledger),
+        publisher=Publisher(ledger, sink, clock, limits, random.random),
+        dead_letters=DeadLetterPump(ledger.publishing, outputs),
+        feeder=feeder,
+        resources=(Resource(pool.open, pool.close), Resource(_started(packed_log), sink.close)),
+    )
+
+
+def _acknowledged(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId) -> int:
+    """What the ledger has of a log, asked from a recovery thread; -1 when it cannot say now."""
+    question = asyncio.run_coroutine_threadsafe(
+        ledger.position(log_id.topic_id, log_id.partition), loop
+    )
+    try:
+        return question.result(ACKNOWLEDGED_TIMEOUT_S)
+    except (LedgerUnavailableError, TimeoutError):
+        question.cancel()
+        return -1
+
+
+def _started(packed_log: PackedLog) -> Callable[[], Awaitable[None]]:
+    async def start() -> None:
+        packed_log.start()
+
+    return start
+
+
+def stripe_settings(settings: Settings) -> StripeSettings:
+    """How Stripe is reached."""
+    return StripeSettings(
+        api_key=settings.stripe_api_key,
+        api_base=settings.stripe_api_base,
+        connect_timeout_s=settings.stripe_connect_timeout_ms / 1_000,
+        read_timeout_s=settings.stripe_read_timeout_ms / 1_000,
+        deadline_s=(settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms) / 1_000,
+        connections_max=max(settings.publish_lanes, 1),
+    )
 
 
 def engine_settings(settings: Settings, name: str) -> EngineSettings:
@@ -101,9 +183,7 @@ def run(settings: Settings) -> None:
     # the default a chunk's tuples set off a walk over every level again and again.
     gc.freeze()
     gc.set_threshold(50_000, 50, 1_000)
-    worker = faust.Worker(
-        service.app, loglevel="WARN", redirect_stdouts=False, quiet=True, console_port=None
-    )
+    worker = faust.Worker(service.app, loglevel="WARN", redirect_stdouts=False, quiet=True)
     worker.spinner = None
     worker.execute_from_commandline()
 

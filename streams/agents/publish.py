@@ -103,10 +103,10 @@ class Publisher:
             room = self._limits.lanes - self._in_flight
             if room <= 0:
                 return 0
-            self.breaker, allowed = self.breaker.ask(self._elapsed_ms())
+            asked, allowed = self.breaker.ask(self._elapsed_ms())
             if not allowed:
                 return 0
-            if self.breaker.state != "closed":
+            if asked.state != "closed":
                 room = 1
             asked_at_s = self._clock.elapsed_s()
             claims = await self._ledger.claim(self._limits.worker, room, self._limits.lease_s)
@@ -114,6 +114,9 @@ class Publisher:
             self.figures.ledger_failures += 1
             log.warning("ledger_unavailable", doing="claim", error=str(error))
             return 0
+        if claims:
+            # A probe is only spent when there is something to probe with.
+            self.breaker = asked
         self._in_flight += len(claims)
         self.figures.claimed += len(claims)
         for claim in claims:
@@ -149,9 +152,10 @@ class Publisher:
         return self._settle(claim, observation, sent=True)
 
     def _settle(self, claim: Claim, observation: Observation, *, sent: bool = False) -> Settlement:
+        # As others found it: this attempt's own failure says nothing about whether it is alone.
+        sink_up = self.breaker.state == "closed" and self.breaker.failures == 0
         if sent:
             self._learn(observation)
-        sink_up = self.breaker.state == "closed" and self.breaker.failures == 0
         return settle(claim, observation, self._policy, self._uniform(), sink_up=sink_up)
 
     def _learn(self, observation: Observation) -> None:
