@@ -13,12 +13,23 @@ Keyed = tuple[bytes | None, bytes]
 
 
 class SourceRecord(Protocol):
-    """One record of the events topic, as a chunk carries it; `timestamp_ms` is the log's own."""
+    """One record of the events topic, as a chunk carries it."""
 
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    @property
+    def offset(self) -> int:
+        """Offset in the source log."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When the log took the record, by the log's clock."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Kafka key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Kafka value."""
 
 
 @dataclass(frozen=True, slots=True)
