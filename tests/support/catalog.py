@@ -77,7 +77,8 @@ PARTS: Mapping[str, str] = {
         FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
         JOIN pg_class c ON c.oid = r.prrelid WHERE c.relnamespace = %(n)s::regnamespace""",
     "comment": """
-        SELECT concat_ws(' ', (pg_identify_object(classoid, objoid, objsubid)).identity, description)
+        SELECT concat_ws(
+            ' ', (pg_identify_object(classoid, objoid, objsubid)).identity, description)
         FROM pg_description
         WHERE (pg_identify_object(classoid, objoid, objsubid)).schema = %(n)s
            OR (classoid = 'pg_namespace'::regclass AND objoid = %(n)s::regnamespace)""",
