@@ -12,6 +12,7 @@ from enum import StrEnum
 from connectors.capture import Capture
 from connectors.config_diff import Change, diff
 from connectors.connect_answers import ConnectorStatus
+from connectors.connect_client import not_reached
 from connectors.errors import (
     CaptureUnsafeError,
     ConfigRefusedError,
@@ -134,9 +135,15 @@ def start(capture: Capture, why: Start = Start.GO_ON) -> ConnectorStatus:
     client.stop_and_wait(name, within_s=STOP_WITHIN_S)
     _raise_unsafe(name, _look_when_released(capture, why))
     client.resume(name)
-    return client.await_state(
-        name, lambda status: status.all_running, what="running", within_s=START_WITHIN_S
+    status = client.await_state(
+        name,
+        lambda status: status.all_running or status.failed,
+        what="running",
+        within_s=START_WITHIN_S,
     )
+    if status.failed:
+        raise not_reached(name, status, "running")
+    return status
 
 
 def protect(capture: Capture, canary_age_s: float | None = None) -> list[GuardFinding]:
@@ -217,14 +224,15 @@ def _raise_unsafe(name: str, refused: list[GuardFinding]) -> None:
 
 def _look_when_released(capture: Capture, why: Start) -> list[GuardFinding]:
     """Refusals, after giving the database time to notice that the old reader has gone."""
-    waiting = capture.client.waiting
-    ends = waiting.monotonic() + RELEASE_WITHIN_S
-    while True:
-        refused = must_stop(capture.look(why))
-        only_taken = bool(refused) and all(finding.rule == "slot-taken" for finding in refused)
-        if not only_taken or waiting.monotonic() >= ends:
-            return refused
-        waiting.sleep(0.2)
+    last: list[GuardFinding] = []
+
+    def look() -> bool | None:
+        last[:] = must_stop(capture.look(why))
+        only_taken = bool(last) and all(finding.rule == "slot-taken" for finding in last)
+        return None if only_taken else True
+
+    capture.client.waiting.until(look, RELEASE_WITHIN_S)
+    return last
 
 
 def _look_if_reachable(capture: Capture) -> list[GuardFinding] | None:

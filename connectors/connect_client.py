@@ -59,6 +59,17 @@ class Waiting:
         """Seconds to wait after the attempt with this number, counted from 0: full jitter."""
         return self.random() * min(self.longest_s, self.first_s * 2.0 ** min(attempt, 20))
 
+    def until(self, look: Callable[[], T | None], within_s: float) -> T | None:
+        """Look at growing intervals until there is something; None when the time is over."""
+        ends = self.monotonic() + within_s
+        pause_s = 0.05
+        while True:
+            found = look()
+            if found is not None or self.monotonic() >= ends:
+                return found
+            self.sleep(pause_s)
+            pause_s = min(1.0, 2 * pause_s)
+
 
 class ConnectClient:
     """A Connect cluster, reached through one of its workers.
@@ -174,18 +185,16 @@ class ConnectClient:
         Raises:
             StateNotReachedError: not within the time; the text holds the last status.
         """
-        ends = self.waiting.monotonic() + within_s
-        while True:
-            status = self.status(name)
-            if reached(status):
-                return status
-            if self.waiting.monotonic() >= ends:
-                trace = f": {status.first_trace}" if status.first_trace else ""
-                raise StateNotReachedError(
-                    f"connector {name}: not {what} within {within_s:.0f} s, it is {status}{trace}; "
-                    "see the worker's log, then repeat"
-                )
-            self.waiting.sleep(0.1 + 0.1 * self.waiting.random())
+        last: list[ConnectorStatus] = []
+
+        def look() -> ConnectorStatus | None:
+            last[:] = [self.status(name)]
+            return last[0] if reached(last[0]) else None
+
+        status = self.waiting.until(look, within_s)
+        if status is None:
+            raise not_reached(name, last[0], f"{what} within {within_s:.0f} s")
+        return status
 
     def stop_and_wait(self, name: str, *, within_s: float = 30.0) -> ConnectorStatus:
         """Stop and wait until every task has ended.
@@ -257,6 +266,14 @@ class ConnectClient:
         except requests.RequestException as error:
             return None, type(error).__name__
         return answer, f"HTTP {answer.status_code} {_message(answer)}"
+
+
+def not_reached(name: str, status: ConnectorStatus, what: str) -> StateNotReachedError:
+    """The error for a connector that is not in the state asked for."""
+    trace = f": {status.first_trace}" if status.first_trace else ""
+    return StateNotReachedError(
+        f"connector {name}: not {what}, it is {status}{trace}; see the worker's log, then repeat"
+    )
 
 
 def _path(name: str, rest: str) -> str:

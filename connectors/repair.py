@@ -201,18 +201,19 @@ def _stop(capture: Capture) -> None:
         raise RepairRefusedError(
             f"{error}. A worker that ignores the stop holds the slot: end that worker, repeat"
         ) from error
-    waiting = capture.client.waiting
-    ends = waiting.monotonic() + RELEASE_WITHIN_S
-    while True:
-        slot = capture.observe().slot
-        if slot is None or not slot.active:
-            return
-        if waiting.monotonic() >= ends:
-            raise RepairRefusedError(
-                f"slot {capture.settings.slot} is still read by process {slot.active_pid} of the "
-                "database though its connector is stopped: end that reader, repeat"
-            )
-        waiting.sleep(0.2)
+    reader: list[int | None] = []
+
+    def look() -> bool | None:
+        with capture.database() as connection:
+            found = rows(connection, "slot", {"slot": capture.settings.slot})
+        reader[:] = [row["active_pid"] for row in found if row["active"]]
+        return None if reader else True
+
+    if not capture.client.waiting.until(look, RELEASE_WITHIN_S):
+        raise RepairRefusedError(
+            f"slot {capture.settings.slot} is still read by process {reader[0]} of the "
+            "database though its connector is stopped: end that reader, repeat"
+        )
 
 
 def _forget_position(capture: Capture) -> None:
@@ -268,6 +269,8 @@ def _register(capture: Capture, planned: RepairPlan, store: SourceStore) -> None
 
 
 def _reemit(connection: Connection[Any], order: RepairOrder) -> tuple[datetime, int]:
+    # A receipt says the rows are there: they must be on disk, whatever the server's default.
+    connection.execute("SELECT set_config('synchronous_commit', 'on', false)")
     until: datetime = rows(connection, "database_clock")[0]["now"]
     values = {"from": _instant(order.from_us), "to": until, "reason": order.reason}
     return until, int(rows(connection, "reemit", values)[0]["rows"])

@@ -119,6 +119,9 @@ class Outbox:
             )
         )
 
+    def await_in_slot(self, rows: int) -> None:
+        until(lambda: self.waiting_in_slot() == rows, f"the slot holds {rows} rows")
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Somebody reads the slot and waits for more, as a second connector would."""

@@ -101,7 +101,9 @@ class FakeConnect:
             return self._read(name, verb)
         if verb == "config":
             created = name not in self.configs
-            self.add(name, msgspec.json.decode(body), self.states.get(name, "RUNNING"))
+            if created:
+                self.add(name, {})
+            self.configs[name] = msgspec.json.decode(body)
             return (201 if created else 200), {"name": name}
         if verb == "offsets" and self.states[name] != "STOPPED":
             return 400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"}
