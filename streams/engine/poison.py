@@ -86,6 +86,13 @@ class Isolation:
         """The mark that is written now, as far as this worker knows."""
         return self._mark
 
+    def metadata(self, applied: int) -> str:
+        """What a commit of progress must carry: the mark, while records are handed over alone."""
+        mark = self._mark
+        if mark is not None and mark.starts >= SINGLE_FROM_START and applied < mark.until:
+            return mark.encode()
+        return ""
+
     def plan(self, applied: int, offset: int, last: int) -> Plan:
         """What to do with a chunk.
 

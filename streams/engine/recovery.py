@@ -26,6 +26,7 @@ from streams.engine.errors import (
     RecoveryCancelled,
     RecoveryGap,
     StateDamaged,
+    StateLocked,
 )
 from streams.engine.kafka_faults import error_of, is_passing, text_of
 from streams.engine.log import LogId
@@ -89,6 +90,9 @@ def recover(recovery: Recovery, partition: int, cancelled: Cancelled) -> Partiti
             if not is_passing(error):
                 raise
             log_.warning("recovery_waits", partition=partition, error=text_of(error))
+        except StateLocked as locked:
+            # A recovery that was cancelled has not let go of it yet.
+            log_.warning("recovery_waits", partition=partition, error=str(locked))
         except StateDamaged as damage:
             quarantine(recovery.directory.table(recovery.topic, partition), str(damage))
         if cancelled():

@@ -53,8 +53,9 @@ class EngineSettings:
     """Static membership: only where a supervisor restarts the same worker within the session."""
     block_cache_bytes: int = 64 << 20
     """RocksDB's block cache, shared by the partitions."""
-    librdkafka_log_level: int = 3
-    """Syslog level of librdkafka's own lines."""
+    librdkafka_log_level: int = 2
+    """Syslog level of librdkafka's own lines; from 3 on a dead broker is told many times a second.
+    """
 
     def __post_init__(self) -> None:
         """Refuse contradictions.

@@ -1,0 +1,232 @@
+"""The group consumer on its own thread → chunks for the agent, until drained.
+
+`start` joins the group; `put` is called on the loop with each chunk. `drain` lets the chunk in hand
+finish, commits, closes the tables and leaves the group. Everything else here may be called from any
+thread and takes effect before the next fetch.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+from rocksdict import Cache
+
+from streams.engine import clients, generations
+from streams.engine.absorb import MergeRules
+from streams.engine.continuity import Continuity
+from streams.engine.crash_points import CrashAt, never
+from streams.engine.data_dir import DataDirectory
+from streams.engine.errors import ConsumerFatal
+from streams.engine.fail_stop import ExitCode, FailStop
+from streams.engine.figures import Figures, figures_of
+from streams.engine.group import Group
+from streams.engine.hand_over import HandOver, Put
+from streams.engine.kafka_faults import error_of, is_final, text_of
+from streams.engine.log import LogId
+from streams.engine.log_guard import Seconds, TopicInquiry
+from streams.engine.log_reader import Cancelled
+from streams.engine.outcome import Outcomes
+from streams.engine.recovery import Recovery, recover
+from streams.engine.settings import EngineSettings
+from streams.engine.table import PartitionTable
+
+_COMMIT_EVERY_S: Final = 1.0
+_TOLD_EVERY_S: Final = 30.0
+_PATIENCE_S: Final = 15.0
+log = structlog.get_logger("engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the engine is given by those who know what usage is."""
+
+    rules: MergeRules
+    """How two values of one key become one, at recovery."""
+    acknowledged: Callable[[LogId], int]
+    """What the ledger has of a log (`Recovery.acknowledged`)."""
+    clock: Seconds
+    """Seconds, counting while the machine is suspended (CLOCK_BOOTTIME)."""
+    fail_stop: FailStop
+    """Ends the process."""
+    crash_at: CrashAt = never
+    """Hook of the drills."""
+
+
+class Feeder:
+    """One worker's part of the log, chunk by chunk."""
+
+    def __init__(self, settings: EngineSettings, hooks: Hooks) -> None:
+        self.settings = settings
+        self._hooks = hooks
+        self._directory = DataDirectory(settings.data_dir)
+        self._stop = threading.Event()
+        self._finished = threading.Event()
+        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._group: Group | None = None
+        self._hand_over: HandOver | None = None
+        self._error_told_s: float | None = None
+        self._broker_errors = 0
+        self._committed_s = 0.0
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop, put: Put) -> None:
+        """Take the data directory, join the group and begin to feed.
+
+        Raises:
+            DataDirectoryInUse: naming the process that has it.
+        """
+        self._directory.lock()
+        admin = clients.admin(self.settings)
+        inquiry = TopicInquiry(admin, self._hooks.clock, patience_s=_PATIENCE_S)
+        recovery = self._recovery(inquiry)
+
+        def recover_one(partition: int, cancelled: Cancelled) -> PartitionTable:
+            return recover(recovery, partition, cancelled)
+
+        group = Group(
+            clients.group_consumer(self.settings, self._on_error),
+            self.settings.topic,
+            recover_one,
+            self._hooks.fail_stop,
+            records_max=self.settings.chunk_records_max,
+        )
+        self._group = group
+        self._hand_over = HandOver(
+            settings=self.settings,
+            group=group,
+            inquiry=inquiry,
+            continuity=Continuity(recovery.consumer),
+            outcomes=Outcomes(group, self._hooks.fail_stop),
+            clock=self._hooks.clock,
+            crash_at=self._hooks.crash_at,
+            stopping=self._stop.is_set,
+            loop=loop,
+            put=put,
+        )
+        self._thread = threading.Thread(
+            target=self._main, args=(group, self._hand_over), name="feeder", daemon=True
+        )
+        self._thread.start()
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Let the chunk in hand finish, hand everything back, leave the group. Blocks.
+
+        Call it in an executor while the agent still runs: it has to settle that chunk.
+
+        Returns:
+            Whether it is done within `timeout_s`; None waits for as long as it takes, which the
+            settle deadline bounds.
+        """
+        if self._thread is None:
+            return True
+        self._stop.set()
+        return self._finished.wait(timeout_s)
+
+    # -- what it says ------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> dict[int, PartitionTable]:
+        """Open tables by partition; a snapshot, whose tables may be closed at any time."""
+        return self._group.tables if self._group is not None else {}
+
+    @property
+    def held(self) -> dict[int, str]:
+        """Partitions that wait for a person, and why; a snapshot."""
+        return self._group.held if self._group is not None else {}
+
+    @property
+    def serving(self) -> bool:
+        """Whether it is a member of the group and has read the state of all it was assigned."""
+        return self._group is not None and self._group.is_ready
+
+    def figures(self) -> Figures:
+        """Progress and lag of every partition, and counts since the start."""
+        return figures_of(self._group, self._hand_over, self._broker_errors)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def hold(self, partition: int, reason: str) -> None:
+        """Keep a partition assigned, but do not read it until `resume`. Others go on."""
+        self._ask(partition, lambda group: group.hold(group.assigned[partition], reason))
+
+    def pause(self, partition: int) -> None:
+        """Do not read a partition until `resume`."""
+        self._ask(partition, lambda group: group.pause(group.assigned[partition]))
+
+    def resume(self, partition: int) -> None:
+        """Read a paused or held partition again; what was known of killing records is forgotten."""
+        self._ask(partition, lambda group: group.resume(group.assigned[partition]))
+
+    def _ask(self, partition: int, action: Callable[[Group], None]) -> None:
+        def request() -> None:
+            if self._group is not None and partition in self._group.assigned:
+                action(self._group)
+
+        self._requests.put(request)
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _main(self, group: Group, hand_over: HandOver) -> None:
+        try:
+            group.subscribe()
+            while not self._stop.is_set():
+                self._round(group, hand_over)
+            group.close()
+            self._directory.unlock()
+        except ConsumerFatal as error:
+            self._hooks.fail_stop(ExitCode.CONSUMER_FATAL, str(error))
+        except KafkaException as exception:
+            said = error_of(exception)
+            code = ExitCode.CONSUMER_FATAL if is_final(said) else ExitCode.ENGINE_FAILED
+            self._hooks.fail_stop(code, text_of(said))
+        except BaseException as error:  # the last fence of this thread
+            log.error("feeder_failed", exc_info=error)
+            self._hooks.fail_stop(ExitCode.ENGINE_FAILED, f"{type(error).__name__}: {error}")
+        finally:
+            self._finished.set()
+
+    def _round(self, group: Group, hand_over: HandOver) -> None:
+        while not self._requests.empty():
+            self._requests.get_nowait()()
+        group.take_recovered()
+        group.seek_back()
+        messages = group.consumer.consume(
+            self.settings.chunk_records_max, self.settings.fetch_wait_s
+        )
+        if messages:
+            hand_over.batch(messages)
+        now_s = self._hooks.clock()
+        if now_s - self._committed_s >= _COMMIT_EVERY_S:
+            self._committed_s = now_s
+            group.offsets.commit(group.assigned.values(), wait=False)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Note what librdkafka tells of a dead broker, many times a second; log it now and then."""
+        self._broker_errors += 1
+        now_s = self._hooks.clock()
+        if self._error_told_s is None or now_s - self._error_told_s >= _TOLD_EVERY_S:
+            self._error_told_s = now_s
+            log.warning("broker_error", error=text_of(error), errors=self._broker_errors)
+
+    def _recovery(self, inquiry: TopicInquiry) -> Recovery:
+        settings = self.settings
+        return Recovery(
+            topic=settings.topic,
+            packed_topic=settings.packed_topic,
+            partitions=settings.partitions,
+            directory=self._directory,
+            width_ms=generations.width_ms(settings.horizon_ms),
+            reach_back_ms=settings.reach_back_ms,
+            rules=self._hooks.rules,
+            consumer=lambda: clients.reader(settings),
+            inquiry=inquiry,
+            cache=Cache(settings.block_cache_bytes),
+            acknowledged=self._hooks.acknowledged,
+        )
