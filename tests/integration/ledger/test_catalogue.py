@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from connectors.source_registry import SourceIdentity
@@ -38,7 +40,7 @@ async def test_the_catalogue_comes_back_as_it_was_appended(world: World) -> None
     ],
 )
 async def test_a_version_that_would_rewrite_history_is_refused(
-    world: World, change: dict[str, object], rule: str
+    world: World, change: dict[str, Any], rule: str
 ) -> None:
     later_us = next_full(DAY_US, world.now_us + HOUR_US)
     version = WINDOWED._replace(version=2, effective_from_us=later_us)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ async def test_the_position_never_moves_back(world: World) -> None:
     ],
 )
 async def test_a_contradicting_reading_is_noted_and_holds_its_series(
-    world: World, change: dict[str, int], kind: str
+    world: World, change: dict[str, Any], kind: str
 ) -> None:
     series = world.series()
     level = world.level(series, 3, 30)

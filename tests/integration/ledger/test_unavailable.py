@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from streams.adapters.ledger_pool import REPEATS_MAX, Connection, LedgerPool
+from streams.adapters.ledger_publishing import LedgerPublishing
+from streams.ports import LedgerUnavailableError
+from tests.integration.ledger.world import World
+from tests.support.postgres import Database
+
+pytestmark = pytest.mark.postgres
+
+
+async def test_a_ledger_that_is_not_there_is_unavailable(database: Database) -> None:
+    pool = LedgerPool("host=127.0.0.1 port=1 dbname=x connect_timeout=1", timeout_s=0.2)
+    await pool.open()
+    try:
+        with pytest.raises(LedgerUnavailableError, match="ledger: "):
+            await LedgerPublishing(pool, "default", livemode=False).cut_entries(1)
+    finally:
+        await pool.close()
+
+
+async def test_a_closed_pool_is_unavailable(database: Database) -> None:
+    pool = LedgerPool(database.dsn())
+    await pool.open()
+    await pool.close()
+
+    with pytest.raises(LedgerUnavailableError):
+        await LedgerPublishing(pool, "default", livemode=False).cut_entries(1)
+
+
+async def test_connections_cut_by_the_server_are_replaced(world: World) -> None:
+    await world.tell(events=(world.event("a", 4),))
+    world.admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'tailrace' AND datname = current_database()"
+    )
+
+    await world.tell(events=(world.event("b", 4),))
+
+    assert world.balance("total") == 8
+
+
+async def test_a_connection_cut_in_a_transaction_keeps_nothing(database: Database) -> None:
+    pool = LedgerPool(database.dsn(database.login("ledger_service")))
+    await pool.open()
+
+    async def dies(conn: Connection) -> None:
+        await conn.execute("INSERT INTO ledger.halt (kind, detail) VALUES ('x', '{}')")
+        with database.connect() as admin:
+            admin.execute("SELECT pg_terminate_backend(%s)", (conn.info.backend_pid,))
+        await conn.execute("SELECT 1")
+
+    try:
+        with pytest.raises(LedgerUnavailableError):
+            await pool.run(dies)
+    finally:
+        await pool.close()
+    with database.connect() as admin:
+        assert admin.execute("SELECT count(*) FROM ledger.halt").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("failures", [1, REPEATS_MAX - 1, REPEATS_MAX])
+async def test_deadlocks_and_lost_races_are_repeated_a_few_times(
+    database: Database, failures: int
+) -> None:
+    pool = LedgerPool(database.dsn())
+    await pool.open()
+    tries = 0
+
+    async def work(conn: Connection) -> int:
+        nonlocal tries
+        tries += 1
+        if tries <= failures:
+            raise psycopg.errors.DeadlockDetected
+        return tries
+
+    try:
+        if failures < REPEATS_MAX:
+            assert await pool.run(work) == failures + 1
+        else:
+            with pytest.raises(LedgerUnavailableError):
+                await pool.run(work)
+    finally:
+        await pool.close()
+    assert tries == min(failures + 1, REPEATS_MAX)
+
+
+async def test_everybody_at_once_ends_with_everything_settled(world: World) -> None:
+    tenants = [f"t{n}" for n in range(8)]
+
+    async def facts(partition: int) -> None:
+        for n in range(12):
+            batch = world.batch(
+                events=tuple(world.event(f"{partition}/{n}/{t}", 1, t) for t in tenants),
+                corrections=tuple(
+                    world.correction(f"c{partition}/{n}/{t}", 1, world.series(t)) for t in tenants
+                ),
+            )
+            await world.ledger.apply_facts(batch)
+
+    async def map_all() -> None:
+        for tenant in tenants:
+            await world.map(tenant, f"cus_{tenant}")
+
+    async def publish() -> None:
+        for _ in range(40):
+            for claim in await world.claim(4):
+                await world.settle(claim)
+
+    await asyncio.gather(facts(1), facts(2), map_all(), publish(), publish())
+    await world.drain()
+
+    amounts = await world.ledger.audit.amounts()
+    assert amounts.settled == amounts.total + amounts.decided == 2 * 12 * 8 * 2
+    assert amounts.pending == 0
