@@ -7,13 +7,23 @@ SELECT source FROM metering.source;
 -- name: registry_minutes
 -- Identities of the registry per minute of received_at and kind: one statement, one snapshot.
 SELECT (extract(epoch FROM minute) * 1000000)::bigint AS minute_us, kind, count, digest
-FROM metering.audit_minutes(coalesce(%(from)s::timestamptz, '-infinity'),
-                            coalesce(%(to)s::timestamptz, 'infinity'));
+FROM metering.audit_minutes(%(from)s, %(to)s);
 
 -- name: registry_identities
--- Every identity of a minute.
+-- Every identity of a range of received_at.
 SELECT event_id::text AS event_id, kind, tenant_id, event_key, content
 FROM metering.identities(%(from)s, %(to)s);
+
+-- name: canary_kept_from
+-- Canary rows before this instant were swept away; NULL for none.
+SELECT CASE WHEN isfinite(value::timestamptz)
+       THEN (extract(epoch FROM value::timestamptz) * 1000000)::bigint END AS kept_from_us
+FROM metering.setting WHERE name = 'canary_kept_from';
+
+-- name: changed_seals
+-- Sealed minutes that hold something else now, by the source's own account.
+SELECT (extract(epoch FROM minute) * 1000000)::bigint AS minute_us, kind, sealed_count, count
+FROM metering.sealed_changes(%(from)s, %(to)s);
 
 -- name: emit_canaries
 -- One canary row per partition, under one token.
@@ -25,13 +35,13 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us;
 
 -- name: open_transactions
 -- Transactions of the source that may still commit, oldest first.
-SELECT pid, gid, user_name, application_name, state,
+SELECT pid, gid, user_name, application_name, state, writes_usage,
        (extract(epoch FROM started_at) * 1000000)::bigint AS started_us
-FROM metering.open_transactions() ORDER BY started_at;
+FROM metering.open_transactions();
 
 -- name: seal_source_minutes
 -- Tells the source which minutes are proven: its retention may drop only those.
-SELECT metering.seal(ARRAY(SELECT ledger_minute FROM unnest(%(minutes)s::timestamptz[]) AS ledger_minute));
+SELECT metering.seal(%(minutes)s::timestamptz[]) AS fresh;
 
 -- name: identity_equations
 -- Identities by first verdict beside where they must have gone; all in one snapshot.
@@ -99,8 +109,8 @@ WHERE lifted_at IS NULL ORDER BY since;
 -- What Stripe must say per customer, event name and UTC hour, and what may or may not be in it yet.
 SELECT customer, event_name, (timestamp_s / 3600 * 3600)::bigint AS hour_s,
        coalesce(sum(units) FILTER (WHERE state = 'recorded'), 0)::bigint AS units,
-       count(*) FILTER (WHERE state <> 'recorded'
-                        AND (possibly_executed OR first_attempt_at IS NOT NULL))::bigint AS doubtful
+       count(*) FILTER (WHERE (state IN ('pending', 'ambiguous') AND first_attempt_at IS NOT NULL)
+                           OR (state = 'dead' AND possibly_executed))::bigint AS doubtful
 FROM ledger.meter_event
 WHERE identifier IS NOT NULL AND timestamp_s >= %(from_s)s
 GROUP BY 1, 2, 3 ORDER BY 3, 1, 2;
@@ -165,8 +175,9 @@ WHERE state = 'open' AND kind = %(kind)s
   AND (%(tenant)s::text IS NULL OR tenant_id = %(tenant)s);
 
 -- name: trace_registry
--- What the registry holds of a key.
+-- What the registry holds of a key: the usage event, and a correction of the same key.
 SELECT event_id::text AS event_id, kind, metric, quantity::text AS quantity, kafka_key, shard,
+       content, conflicts,
        (extract(epoch FROM occurred_at) * 1000000)::bigint AS occurred_us,
        (extract(epoch FROM received_at) * 1000000)::bigint AS received_us
 FROM metering.find_key(%(tenant_id)s, %(event_key)s);
@@ -224,10 +235,8 @@ FROM ledger.uncovered WHERE entry_id = ANY (%(entries)s::bigint[]) ORDER BY entr
 SELECT ledger.us(sealed_at) AS sealed_us FROM ledger.sealed_minute
 WHERE source = %(source)s AND minute = date_trunc('minute', ledger.at(%(received_us)s));
 
--- name: catalogue_metrics
--- What the service's own catalogue holds.
-SELECT name, scale FROM metering.metric ORDER BY name;
 
 -- name: push_metric
 -- Tells the service's database of a meter: from then on it refuses unknown ones.
 SELECT metering.put_metric(%(name)s, %(scale)s) AS changed;
+

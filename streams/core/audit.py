@@ -146,6 +146,8 @@ def judge(first: Readings, cells: Readings, second: Readings) -> list[Judgment]:
 def sealable(judgments: Iterable[Judgment], floor_us: int) -> dict[int, Tally]:
     """Minutes that are equal in every group and can get no further identities.
 
+    A seal holds what is billed or decided on; canaries are swept away after a while.
+
     Args:
         judgments: of one audit.
         floor_us: no transaction that may still commit began before this instant (the source
@@ -153,19 +155,30 @@ def sealable(judgments: Iterable[Judgment], floor_us: int) -> dict[int, Tally]:
     """
     totals: dict[int, Tally] = {}
     unfinished: set[int] = set()
-    for judgment in judgments:
-        if judgment.verdict != "equal" or judgment.minute_us + MINUTE_US > floor_us:
-            unfinished.add(judgment.minute_us)
-        totals[judgment.minute_us] = totals.get(judgment.minute_us, NOTHING).plus(judgment.second)
+    for minute_us, group, verdict, _, _, second in judgments:
+        if verdict != "equal" or minute_us + MINUTE_US > floor_us:
+            unfinished.add(minute_us)
+        before = totals.get(minute_us, NOTHING)
+        totals[minute_us] = before if group == "canary" else before.plus(second)
     return {minute: tally for minute, tally in totals.items() if minute not in unfinished}
 
 
 def broken_seals(sealed: Mapping[int, Tally], second: Readings) -> list[int]:
-    """Sealed minutes whose registry says something else today; one that retention took is none."""
+    """Sealed minutes for which the registry says something else today, or nothing."""
     totals: dict[int, Tally] = defaultdict(lambda: NOTHING)
-    for (minute_us, _), tally in second.items():
-        totals[minute_us] = totals[minute_us].plus(tally)
-    return sorted(m for m, tally in sealed.items() if m in totals and totals[m] != tally)
+    for (minute_us, group), tally in second.items():
+        if group != "canary":
+            totals[minute_us] = totals[minute_us].plus(tally)
+    return sorted(minute for minute, tally in sealed.items() if totals[minute] != tally)
+
+
+def without_swept_canaries(readings: Readings, kept_from_us: int) -> Readings:
+    """Leaves out canaries of minutes whose rows the registry has swept away since."""
+    return {
+        (minute_us, group): tally
+        for (minute_us, group), tally in readings.items()
+        if group != "canary" or minute_us >= kept_from_us
+    }
 
 
 def name_missing(identities: Sequence[Identity], held: Tally) -> Named:

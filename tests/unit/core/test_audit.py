@@ -28,6 +28,7 @@ from streams.core.audit import (
     name_repeated,
     registry_readings,
     sealable,
+    without_swept_canaries,
 )
 from streams.core.identity import DIGEST_MODULUS
 from streams.core.instant import MINUTE_US
@@ -213,6 +214,7 @@ def test_a_minute_is_sealed_only_when_all_of_it_is_equal_and_nothing_can_join_it
         judgment(0, "equal", Tally(1, DIGEST_MODULUS - 1), "conflict"),
         judgment(1, "equal", Tally(1, 1)),
         judgment(1, "open", Tally(1, 1), "canary"),
+        judgment(0, "equal", Tally(12, 99), "canary"),
         judgment(2, "lost", Tally(1, 1)),
         judgment(3, "equal", Tally(7, 7)),
     ]
@@ -227,10 +229,19 @@ def test_a_sealed_minute_that_says_something_else_today_is_named() -> None:
             Row(0, "usage", Tally(1, 1)),
             Row(MINUTE_US, "usage", Tally(1, 1)),
             Row(MINUTE_US, "conflict", Tally(2, 2)),
+            Row(MINUTE_US, "canary", Tally(12, 7)),
             Row(5 * MINUTE_US, "usage", Tally(1, 1)),
         ]
     )
-    assert broken_seals(sealed, today) == [MINUTE_US]
+    assert broken_seals(sealed, today) == [MINUTE_US, 2 * MINUTE_US]
+
+
+def test_swept_canaries_are_left_out_and_nothing_else() -> None:
+    readings = cell_readings(
+        [Row(minute * MINUTE_US, name, Tally(1, 1)) for minute in (0, 1) for name in GROUP_OF_CLASS]
+    )
+    kept = without_swept_canaries(readings, MINUTE_US)
+    assert readings.keys() - kept.keys() == {(0, "canary")}
 
 
 def identities(contents: Iterable[int]) -> list[Identity]:

@@ -1,0 +1,131 @@
+"""`tailrace audit`: registry = ledger = Stripe, or exactly what is not equal."""
+
+import asyncio
+import time
+from typing import Annotated
+from uuid import uuid4
+
+import msgspec
+import typer
+
+from streams.adapters.clock import SystemClock
+from streams.cli import terminal
+from streams.cli.audit_ledger import check_ledger
+from streams.cli.audit_registry import Span, Waiting, compare
+from streams.cli.audit_report import AuditReport, StripePart
+from streams.cli.audit_stripe import Cells, Hour, Limits, Settled, compare_stripe
+from streams.cli.database import Connection, connected, ledger_rows, row, rows
+from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.options import Dir, Json
+from streams.cli.stack import Stack, resolve
+from streams.core.instant import FIRST_US, SECOND_US, duration_us
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def audit(
+    directory: Dir = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Only what was received in the last 24h, 7d, …"),
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait-s", min=1, help="Longest wait for the canaries, seconds.")
+    ] = 60.0,
+    stripe: Annotated[
+        bool | None,
+        typer.Option(
+            "--stripe/--no-stripe", help="Compare with Stripe's sums; default: on in a sandbox."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Prove it: registry = ledger = Stripe; exit 1 on any difference.
+
+    Sends a canary through every partition and waits for it, so whatever is in flight is never
+    called lost. Minutes that are equal and over are sealed: only those may retention drop.
+    """
+    stack = resolve(directory)
+    stack.need("source_dsn", "ledger_dsn")
+    since_us = _since(since)
+    progress = terminal.Progress()
+    clock = SystemClock()
+    waiting = Waiting(time.sleep, clock.elapsed_s, wait_s, progress.show)
+    with (
+        connected(stack.settings.source_dsn, "the service's database") as source,
+        connected(stack.settings.ledger_dsn, "the ledger") as ledger,
+    ):
+        name = row(source, "source_name")["source"]
+        from_us = FIRST_US if since_us is None else clock.now_us() - since_us
+        registry = compare(source, ledger, Span(name, from_us), uuid4(), waiting)
+        progress.clear()
+        own = check_ledger(ledger)
+        theirs = _compare_stripe(stack, ledger, stripe, from_us)
+        report = AuditReport(
+            name,
+            None if since_us is None else from_us,
+            clock.now_us(),
+            registry,
+            own,
+            theirs,
+        )
+        _note(ledger, report)
+    _show(report, as_json=as_json)
+    if report.findings:
+        raise typer.Exit(FINDING)
+
+
+def _since(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return duration_us(text)
+    except ValueError as error:
+        raise UsageProblemError(f"--since: {error}", fix="`tailrace audit --since 24h`") from error
+
+
+def _compare_stripe(
+    stack: Stack, ledger: Connection, wanted: bool | None, from_us: int
+) -> StripePart | None:
+    if not (stack.is_sandbox if wanted is None else wanted):
+        return None
+    settings = stack.need("stripe_api_base", "stripe_api_key")
+    from_s = max(0, from_us // SECOND_US)
+
+    def read() -> Cells:
+        return {
+            Hour(r["customer"], r["event_name"], r["hour_s"]): Settled(r["units"], r["doubtful"])
+            for r in rows(ledger, "settled_hours", {"from_s": from_s - from_s % 3600})
+        }
+
+    return asyncio.run(compare_stripe(settings, read, Limits()))
+
+
+def _note(ledger: Connection, report: AuditReport) -> None:
+    """The age of the last audit is what an alert looks at, so each one leaves its trace."""
+    detail = {
+        "lost": report.lost,
+        "double": report.double,
+        "findings": len(report.findings),
+        "sealed": report.registry.sealed_now,
+    }
+    values = {"source": report.source, "detail": msgspec.json.encode(detail).decode()}
+    ledger_rows(ledger, "audit_note", values)
+
+
+def _show(report: AuditReport, *, as_json: bool) -> None:
+    if as_json:
+        terminal.emit_json(report.document())
+        return
+    for line in terminal.table(("source", report.source, ""), report.rows()):
+        terminal.data(line)
+    for minute in report.registry.open_minutes:
+        for holder in minute.holders:
+            terminal.say(f"open minute held by {holder}")
+    for finding in report.findings:
+        terminal.data(f"{finding.kind}: {finding.text}")
+    terminal.data(report.verdict)
+
+
+APPS = {"audit": app}

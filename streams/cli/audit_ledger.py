@@ -1,0 +1,85 @@
+"""The ledger against itself: verdicts = amounts + parked items, and every window foots."""
+
+from typing import Any
+
+from streams.cli.audit_report import AuditFinding, LedgerPart
+from streams.cli.database import Connection, ledger_rows, row, rows
+from streams.core.instant import wire_text
+
+FINDINGS_READ = 100
+
+
+def check_ledger(ledger: Connection) -> LedgerPart:
+    """Reads the ledger's equations; each difference is a finding.
+
+    Raises:
+        psycopg.Error: the ledger refused or went away.
+    """
+    totals = row(ledger, "balance_totals")
+    unbalanced = int(totals.pop("unbalanced"))
+    balance = {name: int(value) for name, value in totals.items()}
+    findings = []
+    if unbalanced:
+        findings.append(
+            AuditFinding("balance", "ledger.balance", f"{unbalanced} windows do not foot")
+        )
+    equations = rows(ledger, "identity_equations")
+    findings += [_unequal(equation) for equation in equations if not _equal(equation)]
+    findings += [_overdrawn(level) for level in rows(ledger, "overdrawn_levels")]
+    findings += _misplaced(ledger)
+    findings += [
+        AuditFinding("ledger", str(subject), f"ledger finding {finding_id} {kind}: {subject}")
+        for finding_id, kind, subject, *_ in ledger_rows(
+            ledger, "findings", {"limit": FINDINGS_READ}
+        )
+    ]
+    return LedgerPart(balance, equations, findings)
+
+
+def _equal(equation: dict[str, Any]) -> bool:
+    return bool(equation["judged"] == equation["placed"] and equation["same_content"])
+
+
+def _unequal(equation: dict[str, Any]) -> AuditFinding:
+    name, judged, placed = equation["verdict_class"], equation["judged"], equation["placed"]
+    same = judged == placed
+    text = f"{name}: {judged} first verdicts, {placed} in {equation['place']}"
+    return AuditFinding(
+        "equation",
+        name,
+        text + (", with other contents" if same else ""),
+        lost=1 if same else max(0, judged - placed),
+        double=1 if same else max(0, placed - judged),
+    )
+
+
+def _overdrawn(level: dict[str, Any]) -> AuditFinding:
+    window = wire_text(int(level["window_start_us"]))
+    subject = f"{level['tenant_id']} {level['metric']} {window}"
+    return AuditFinding(
+        "overdrawn", subject, f"{subject}: entries count more than the level ever held", double=1
+    )
+
+
+def _misplaced(ledger: Connection) -> list[AuditFinding]:
+    entries, levels = ledger_rows(ledger, "misplaced")[0]
+    found = []
+    if entries:
+        found.append(
+            AuditFinding(
+                "misplaced",
+                "entries",
+                f"{entries} entries are neither covered by a request nor waiting, or both",
+                lost=int(entries),
+            )
+        )
+    if levels:
+        found.append(
+            AuditFinding(
+                "misplaced",
+                "levels",
+                f"{levels} levels differ from their entries though nothing is due",
+                lost=int(levels),
+            )
+        )
+    return found

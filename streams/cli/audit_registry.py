@@ -1,0 +1,258 @@
+"""Registry against cells: S1, canaries on every partition, cells, S2 → judgments, names, seals.
+
+Nothing here waits by a clock for rows to arrive: a canary per partition, committed after S1, has
+settled only when everything before it has.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from streams.cli.audit_report import AuditFinding, OpenMinute, RegistryPart
+from streams.cli.database import Connection, ledger_rows, row, rows
+from streams.cli.errors import TryAgainError
+from streams.core.audit import (
+    GROUP_OF_KIND,
+    Identity,
+    Judgment,
+    Named,
+    Readings,
+    Row,
+    Tally,
+    broken_seals,
+    cell_readings,
+    judge,
+    name_missing,
+    name_repeated,
+    registry_readings,
+    sealable,
+    without_swept_canaries,
+)
+from streams.core.instant import FIRST_US, LAST_US, MINUTE_US, from_us, wire_text
+
+POLL_S = 0.1
+IDENTITIES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Where the time of waiting comes from."""
+
+    sleep: Callable[[float], None]
+    elapsed_s: Callable[[], float]
+    deadline_s: float
+    show: Callable[[str], None]
+    """Progress, one short text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which part of the registry is judged: `received_at` from here on."""
+
+    source: str
+    from_us: int = FIRST_US
+
+    @property
+    def of_registry(self) -> dict[str, Any]:
+        """Bounds for the source's statements."""
+        return {"from": from_us(self.from_us), "to": from_us(LAST_US)}
+
+    @property
+    def of_ledger(self) -> dict[str, Any]:
+        """Bounds for the ledger's statements."""
+        return {"source": self.source, "from_us": self.from_us, "to_us": LAST_US}
+
+
+def compare(
+    source: Connection, ledger: Connection, span: Span, token: UUID, waiting: Waiting
+) -> RegistryPart:
+    """Judges every minute of the span; the seals are read, not yet written.
+
+    Raises:
+        TryAgainError: canaries did not arrive in time; nothing can be judged.
+        UnknownClassError: the workers or the database are newer than this command.
+        psycopg.Error: one of the databases refused or went away.
+    """
+    floor_us = _floor(source)
+    first = _registry(source, span)
+    emitted = row(source, "emit_canaries", {"token": token})["emitted"]
+    _await_canaries(ledger, span.source, token, int(emitted), waiting)
+    cell_rows = [
+        Row(minute_us, name, Tally(count, int(digest)))
+        for minute_us, name, count, digest in ledger_rows(ledger, "cells", span.of_ledger)
+    ]
+    second = _registry(source, span)
+    kept_from_us = row(source, "canary_kept_from")["kept_from_us"] or FIRST_US
+    judgments = judge(
+        without_swept_canaries(first, kept_from_us),
+        without_swept_canaries(cell_readings(cell_rows), kept_from_us),
+        without_swept_canaries(second, kept_from_us),
+    )
+    classes: Counter[str] = Counter()
+    for cell in cell_rows:
+        classes[cell.name] += cell.tally.count
+    sealed = {
+        minute_us: Tally(count, int(digest))
+        for minute_us, count, digest in ledger_rows(ledger, "sealed", span.of_ledger)
+    }
+    findings = [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
+    findings += _seal_findings(source, span, broken_seals(sealed, second))
+    part = RegistryPart(
+        judgments, classes, _open_minutes(source, judgments), findings, sealed_before=len(sealed)
+    )
+    if not findings:
+        _seal(source, ledger, span, part, sealable(judgments, floor_us), set(sealed))
+    return part
+
+
+def _registry(source: Connection, span: Span) -> Readings:
+    return registry_readings(
+        Row(r["minute_us"], r["kind"], Tally(r["count"], int(r["digest"])))
+        for r in rows(source, "registry_minutes", span.of_registry)
+    )
+
+
+def _floor(source: Connection) -> int:
+    """No transaction that may still commit usage began before this; read before S1."""
+    now_us = int(row(source, "source_now")["now_us"])
+    open_now = rows(source, "open_transactions")
+    if any(r["gid"] is not None and r["writes_usage"] for r in open_now):
+        # Its start is known no more, only when it was prepared: nothing is sealed while it waits.
+        return FIRST_US
+    return min([now_us, *(int(r["started_us"]) for r in open_now)])
+
+
+def _await_canaries(
+    ledger: Connection, source: str, token: UUID, emitted: int, waiting: Waiting
+) -> None:
+    ends_s = waiting.elapsed_s() + waiting.deadline_s
+    values = {"source": source, "token": token}
+    while True:
+        arrived = {partition for (partition,) in ledger_rows(ledger, "canaries_arrived", values)}
+        waiting.show(f"canaries settled: {len(arrived)} of {emitted} partitions")
+        if len(arrived) >= emitted:
+            return
+        if waiting.elapsed_s() >= ends_s:
+            late = sorted(set(range(emitted)) - arrived)
+            raise TryAgainError(
+                f"canaries of partitions {', '.join(map(str, late))} did not settle within "
+                f"{waiting.deadline_s:.0f} s, so nothing can be judged yet",
+                fix="see `tailrace connector status` and `tailrace status`, then audit again",
+            )
+        waiting.sleep(POLL_S)
+
+
+def _differs(judgment: Judgment) -> bool:
+    return judgment.verdict in ("lost", "phantom", "mixed")
+
+
+def _explained(source: Connection, judgment: Judgment) -> AuditFinding:
+    """A difference with the identities behind it, exactly where their contents single them out."""
+    bounds = {
+        "from": from_us(judgment.minute_us),
+        "to": from_us(judgment.minute_us + MINUTE_US),
+    }
+    identities = [
+        Identity(
+            r["event_id"],
+            r["kind"],
+            r["tenant_id"],
+            r["event_key"],
+            int.from_bytes(r["content"], "big"),
+        )
+        for r in rows(source, "registry_identities", bounds)
+        if GROUP_OF_KIND.get(r["kind"]) == judgment.group
+    ]
+    named = (
+        name_repeated(identities, judgment.cells)
+        if judgment.verdict == "phantom"
+        else name_missing(identities, judgment.cells)
+    )
+    minute = wire_text(judgment.minute_us)
+    text = (
+        f"minute {minute}, {judgment.group}: registry {judgment.second.count}, "
+        f"verdicts {judgment.cells.count}{_names(named)}"
+    )
+    return AuditFinding(judgment.verdict, minute, text, judgment.lost, judgment.phantom, named)
+
+
+def _names(named: Named) -> str:
+    if not named.identities:
+        return ""
+    shown = ", ".join(f"{i.tenant_id}/{i.event_key}" for i in named.identities[:IDENTITIES_SHOWN])
+    more = len(named.identities) - IDENTITIES_SHOWN
+    rest = f" and {more} more, see --json" if more > 0 else ""
+    return f": {'' if named.exact else 'among '}{shown}{rest}"
+
+
+def _seal_findings(source: Connection, span: Span, broken: list[int]) -> list[AuditFinding]:
+    findings = [
+        AuditFinding(
+            "seal",
+            wire_text(minute_us),
+            f"sealed minute {wire_text(minute_us)} holds other rows now",
+        )
+        for minute_us in broken
+    ]
+    for r in rows(source, "changed_seals", span.of_registry):
+        if int(r["minute_us"]) not in broken:
+            minute = wire_text(int(r["minute_us"]))
+            text = (
+                f"sealed minute {minute}, {r['kind']}: sealed with {r['sealed_count']} rows, "
+                f"holds {r['count']} now"
+            )
+            findings.append(AuditFinding("seal", minute, text))
+    return findings
+
+
+def _open_minutes(source: Connection, judgments: list[Judgment]) -> list[OpenMinute]:
+    """Usage minutes that moved, with the transactions that may still commit into them."""
+    moved = sorted({j.minute_us for j in judgments if j.verdict == "open" and j.group != "canary"})
+    if not moved:
+        return []
+    open_now = rows(source, "open_transactions")
+    return [
+        OpenMinute(
+            minute_us,
+            tuple(
+                _holder(r)
+                for r in open_now
+                if r["writes_usage"] and int(r["started_us"]) < minute_us + MINUTE_US
+            ),
+        )
+        for minute_us in moved
+    ]
+
+
+def _holder(transaction: dict[str, Any]) -> str:
+    since = wire_text(int(transaction["started_us"]))
+    if transaction["gid"] is not None:
+        return f"prepared transaction {transaction['gid']} of {transaction['user_name']}, {since}"
+    program = transaction["application_name"] or "a program without a name"
+    return f"pid {transaction['pid']} ({transaction['user_name']}, {program}), open since {since}"
+
+
+def _seal(
+    source: Connection,
+    ledger: Connection,
+    span: Span,
+    part: RegistryPart,
+    minutes: dict[int, Tally],
+    before: set[int],
+) -> None:
+    """Writes the seals, the ledger's first: the source drops rows on the strength of its own."""
+    fresh = {minute: tally for minute, tally in minutes.items() if minute not in before}
+    part.sealable, part.sealed_now = len(minutes), len(fresh)
+    if not minutes:
+        return
+    written = [
+        {"minute_us": minute, "count": tally.count, "digest": str(tally.digest)}
+        for minute, tally in fresh.items()
+    ]
+    text = msgspec.json.encode(written).decode()
+    ledger_rows(ledger, "seal", {"source": span.source, "rows": text})
+    rows(source, "seal_source_minutes", {"minutes": [from_us(minute) for minute in minutes]})

@@ -1,0 +1,185 @@
+"""An audit's result: findings and figures → the verdict line, the JSON document, the exit code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams.core.audit import Judgment, Named
+from streams.core.instant import wire_text
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """One thing that is not equal.
+
+    `lost` and `double` count identities, or cells of Stripe's; both 0 where neither can be said.
+    """
+
+    kind: str
+    subject: str
+    text: str
+    lost: int = 0
+    double: int = 0
+    named: Named | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As it stands in the JSON report."""
+        named = self.named or Named((), exact=False)
+        return {
+            "kind": self.kind,
+            "subject": self.subject,
+            "text": self.text,
+            "lost": self.lost,
+            "double": self.double,
+            "exact": named.exact,
+            "identities": [
+                {
+                    "event_id": identity.event_id,
+                    "kind": identity.kind,
+                    "tenant_id": identity.tenant_id,
+                    "event_key": identity.event_key,
+                }
+                for identity in named.identities
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMinute:
+    """A minute that moved while it was looked at; `holders` may still commit into it."""
+
+    minute_us: int
+    holders: tuple[str, ...]
+
+
+@dataclass
+class RegistryPart:
+    """Registry against cells."""
+
+    judgments: list[Judgment]
+    classes: Mapping[str, int]
+    open_minutes: list[OpenMinute]
+    findings: list[AuditFinding]
+    sealable: int = 0
+    sealed_now: int = 0
+    sealed_before: int = 0
+
+    def identities(self, group: str) -> int:
+        """What the registry holds of a group."""
+        return sum(j.second.count for j in self.judgments if j.group == group)
+
+    def minutes(self, verdict: str) -> int:
+        """Minutes whose usage or conflicts got this verdict."""
+        return len(
+            {j.minute_us for j in self.judgments if j.verdict == verdict and j.group != "canary"}
+        )
+
+
+@dataclass
+class LedgerPart:
+    """The ledger against itself."""
+
+    balance: Mapping[str, int]
+    equations: list[dict[str, Any]]
+    findings: list[AuditFinding]
+
+
+@dataclass
+class StripePart:
+    """Settled amounts against Stripe's own sums, in cells of customer, meter and UTC hour."""
+
+    equal: int = 0
+    open: int = 0
+    skipped: int = 0
+    findings: list[AuditFinding] = field(default_factory=list)
+
+
+@dataclass
+class AuditReport:
+    """Everything an audit found."""
+
+    source: str
+    since_us: int | None
+    at_us: int
+    registry: RegistryPart
+    ledger: LedgerPart
+    stripe: StripePart | None
+
+    @property
+    def findings(self) -> list[AuditFinding]:
+        """All of them, in the order of the journey."""
+        stripe = self.stripe.findings if self.stripe else []
+        return [*self.registry.findings, *self.ledger.findings, *stripe]
+
+    @property
+    def lost(self) -> int:
+        """Identities and cells that are short."""
+        return sum(finding.lost for finding in self.findings)
+
+    @property
+    def double(self) -> int:
+        """Identities and cells that are above what was recorded."""
+        return sum(finding.double for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The one line."""
+        return f"lost {self.lost} · double {self.double}"
+
+    def document(self) -> dict[str, Any]:
+        """The JSON report."""
+        registry, stripe = self.registry, self.stripe
+        return {
+            "source": self.source,
+            "since": None if self.since_us is None else wire_text(self.since_us),
+            "at": wire_text(self.at_us),
+            "registry": {
+                "identities": registry.identities("usage"),
+                "conflicts": registry.identities("conflict"),
+                "canaries": registry.identities("canary"),
+                "minutes_equal": registry.minutes("equal"),
+                "minutes_open": registry.minutes("open"),
+                "sealed_now": registry.sealed_now,
+                "sealed_before": registry.sealed_before,
+            },
+            "verdicts": dict(registry.classes),
+            "open": [
+                {"minute": wire_text(minute.minute_us), "holders": list(minute.holders)}
+                for minute in registry.open_minutes
+            ],
+            "ledger": {name: str(value) for name, value in self.ledger.balance.items()},
+            "equations": self.ledger.equations,
+            "stripe": None
+            if stripe is None
+            else {"equal": stripe.equal, "open": stripe.open, "skipped": stripe.skipped},
+            "findings": [finding.document() for finding in self.findings],
+            "lost": self.lost,
+            "double": self.double,
+            "ok": not self.findings,
+        }
+
+    def rows(self) -> list[tuple[str, object, str]]:
+        """The table of counts: what, how many, of what."""
+        registry, balance, stripe = self.registry, self.ledger.balance, self.stripe
+        verdicts = registry.classes
+        rows: list[tuple[str, object, str]] = [
+            ("recorded", registry.identities("usage"), "identities in the registry"),
+            *(
+                (f"  {name}", verdicts.get(name, 0), "by first verdict")
+                for name in ("accepted", "review", "dead", "correction")
+            ),
+            ("conflicts", registry.identities("conflict"), "other contents of known identities"),
+            ("minutes equal", registry.minutes("equal"), f"{registry.sealed_now} sealed now"),
+            ("minutes open", registry.minutes("open"), "moved while being looked at"),
+            ("settled", balance["settled"], "units"),
+            *(
+                (name, balance[name], "units")
+                for name in ("pending", "held", "dead", "ambiguous")
+                if balance[name]
+            ),
+        ]
+        if stripe is not None:
+            rows.append(("Stripe cells equal", stripe.equal, "customer × meter × hour"))
+            if stripe.open or stripe.skipped:
+                rows.append(("Stripe cells open", stripe.open, f"{stripe.skipped} pairs not asked"))
+        return rows

@@ -1,0 +1,188 @@
+"""`tailrace customers map|list`: which Stripe customer pays for a tenant, and from when on."""
+
+import getpass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from streams.cli import terminal
+from streams.cli.database import Connection, connected, ledger_rows
+from streams.cli.errors import UsageProblemError
+from streams.cli.options import Dir, Json, Yes, new_app
+from streams.cli.stack import resolve
+from streams.core.instant import duration_us, to_us, wire_text
+
+app = new_app("Which Stripe customer pays for a tenant's usage.")
+
+
+class Interval(StrEnum):
+    """Stripe's billing intervals."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+class Mapped(NamedTuple):
+    """A mapping as the ledger lists it; instants in microseconds."""
+
+    tenant_id: str
+    customer: str
+    effective_from_us: int
+    anchor_us: int | None
+    billing_interval: str | None
+    grace_us: int | None
+    actor: str
+
+
+@app.command("map")
+def map_customer(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", show_default=False)],
+    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", show_default=False)],
+    directory: Dir = None,
+    from_text: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TS", help="Windows from here on; default: see above."),
+    ] = None,
+    anchor: Annotated[
+        str | None, typer.Option(metavar="TS", help="Start of any of the billing periods.")
+    ] = None,
+    interval: Annotated[Interval | None, typer.Option(help="Length of the billing period.")] = None,
+    grace: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Stripe's finalisation grace, 1h.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Maps a tenant to a Stripe customer; what was held for it is sent at once.
+
+    A tenant's first mapping counts from the beginning and needs no --yes. A later one takes effect
+    at the next window boundary and does. With an anchor and an interval the billing deadline of
+    each window is known, and nothing is sent past it.
+    """
+    stack = resolve(directory)
+    settings = stack.need("ledger_dsn")
+    if (anchor is None) != (interval is None):
+        raise UsageProblemError(
+            "--anchor and --interval: one says nothing without the other",
+            fix="give both, as in `--anchor 2026-11-01T00:00:00Z --interval month`",
+        )
+    wanted = {
+        "tenant_id": tenant,
+        "customer": customer,
+        "effective_from_us": _instant("--from", from_text),
+        "anchor_us": _instant("--anchor", anchor),
+        "billing_interval": interval.value if interval else None,
+        "grace_us": _duration("--grace", grace),
+        "actor": getpass.getuser(),
+    }
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        known = [line for line in _mappings(ledger) if line.tenant_id == tenant]
+        if known and _same(known, wanted):
+            since = wire_text(known[-1].effective_from_us)
+            terminal.data(f"unchanged: {tenant} is mapped to {customer} since {since}")
+            return
+        if known:
+            terminal.say(
+                f"plan: {tenant} moves from {known[-1].customer} to {customer}, from "
+                f"{from_text or 'the next window boundary'} on; earlier usage stays where it is"
+            )
+            command = f"tailrace customers map {tenant} {customer}"
+            terminal.confirm("An existing mapping would change.", yes=yes, command=command)
+        waiting = dict(ledger_rows(ledger, "unmapped")).get(tenant, 0)
+        starts_us = int(ledger_rows(ledger, "map_customer", wanted)[0][0])
+    released = f"; {waiting} entries that waited for it can be sent" if waiting else ""
+    terminal.data(f"{tenant} → {customer} from {_from(starts_us)} on{released}")
+
+
+@app.command("list")
+def list_customers(directory: Dir = None, as_json: Json = False) -> None:
+    """All mappings, and the tenants whose usage waits for one."""
+    settings = resolve(directory).need("ledger_dsn")
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        mappings = _mappings(ledger)
+        unmapped = dict(ledger_rows(ledger, "unmapped"))
+    if as_json:
+        terminal.emit_json(
+            {
+                "mappings": [_document(line) for line in mappings],
+                "unmapped": [
+                    {"tenant_id": tenant, "entries": entries}
+                    for tenant, entries in unmapped.items()
+                ],
+            }
+        )
+        return
+    heads = ("tenant", "customer", "from", "anchor", "interval", "by")
+    listed = [
+        (
+            line.tenant_id,
+            line.customer,
+            _from(line.effective_from_us),
+            "" if line.anchor_us is None else wire_text(line.anchor_us),
+            line.billing_interval or "",
+            line.actor,
+        )
+        for line in mappings
+    ]
+    for text in terminal.table(heads, listed):
+        terminal.data(text)
+    for tenant, entries in unmapped.items():
+        terminal.say(f"{tenant}: {entries} entries held; `tailrace customers map {tenant} cus_…`")
+
+
+def _mappings(ledger: Connection) -> list[Mapped]:
+    return [Mapped(*line) for line in ledger_rows(ledger, "customers")]
+
+
+def _same(known: list[Mapped], wanted: dict[str, Any]) -> bool:
+    newest = known[-1]
+    asked_us = wanted["effective_from_us"]
+    billing = (wanted["anchor_us"], wanted["billing_interval"], wanted["grace_us"])
+    return (
+        newest.customer == wanted["customer"]
+        and (asked_us is None or asked_us == newest.effective_from_us)
+        and billing in (newest[3:6], (None, None, None))
+    )
+
+
+def _document(line: Mapped) -> dict[str, Any]:
+    return {
+        "tenant_id": line.tenant_id,
+        "customer": line.customer,
+        "effective_from": wire_text(line.effective_from_us),
+        "anchor": None if line.anchor_us is None else wire_text(line.anchor_us),
+        "interval": line.billing_interval,
+        "grace_s": None if line.grace_us is None else line.grace_us // 1_000_000,
+        "actor": line.actor,
+    }
+
+
+def _from(instant_us: int) -> str:
+    return "the beginning" if instant_us == 0 else wire_text(instant_us)
+
+
+def _instant(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return to_us(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise UsageProblemError(
+            f"{option}: {text!r} is no instant with a time zone",
+            fix=f"`{option} 2026-12-01T00:00:00Z`",
+        ) from error
+
+
+def _duration(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return duration_us(text)
+    except ValueError as error:
+        raise UsageProblemError(f"{option}: {error}", fix=f"`{option} 1h`") from error
+
+
+APPS = {"customers": app}

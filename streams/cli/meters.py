@@ -1,0 +1,183 @@
+"""`tailrace meters check|apply`: meters.toml → lines appended to the ledger's catalogue.
+
+The ledger gets a meter first, the service's database after it. Workers need not be waited for: a
+worker reads the catalogue again before it calls a metric unknown, and a change is announced longer
+ahead than any reading is old.
+"""
+
+import getpass
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from streams.cli import terminal
+from streams.cli.database import Connection, connected, ledger_rows, row
+from streams.cli.errors import FINDING, ConfigurationError
+from streams.cli.options import Dir, Json, Yes, new_app
+from streams.cli.stack import Stack, resolve
+from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion
+from streams.core.instant import MINUTE_US, SECOND_US, wire_text
+from streams.core.meters_file import MeterProblem, Meters, parse, plan
+
+app = new_app("The meter catalogue: append-only, dated, applied from meters.toml.")
+
+File = Annotated[Path, typer.Argument(metavar="[FILE]", help="The meters file.")]
+DEFAULT_FILE = Path("meters.toml")
+
+
+@app.command()
+def check(file: File = DEFAULT_FILE, directory: Dir = None, as_json: Json = False) -> None:
+    """Names every problem in the file, and what applying it would change; exit 1 on problems."""
+    meters = _read(file)
+    problems, additions = list(meters.problems), list[MeterVersion]()
+    stack = resolve(directory)
+    if not problems and stack.settings.ledger_dsn:
+        with connected(stack.settings.ledger_dsn, "the ledger") as ledger:
+            additions, problems = _plan(ledger, meters)
+    elif not problems:
+        terminal.say("not compared with a ledger: TAILRACE_LEDGER_DSN is not set")
+    if as_json:
+        terminal.emit_json(_document(additions, problems))
+    else:
+        for problem in problems:
+            terminal.data(str(problem))
+        for line in _lines(additions):
+            terminal.data(f"would add {line}")
+        if not problems:
+            terminal.data(f"ok: {len(meters.wanted)} meters")
+    if problems:
+        raise typer.Exit(FINDING)
+
+
+@app.command()
+def apply(
+    file: File = DEFAULT_FILE, directory: Dir = None, yes: Yes = False, as_json: Json = False
+) -> None:
+    """Appends what the file adds. New meters go in at once; a changed one needs --yes."""
+    meters = _read(file)
+    stack = resolve(directory)
+    settings = stack.need("ledger_dsn")
+    if meters.problems:
+        raise _refused(file, meters.problems)
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        additions, problems = _plan(ledger, meters)
+        if problems:
+            raise _refused(file, problems)
+        for line in _lines(additions):
+            terminal.say(f"plan: add {line}")
+        changed = [line for line in additions if line.version > 1]
+        if changed:
+            terminal.confirm(
+                f"{len(changed)} meters that are in force would change.",
+                yes=yes,
+                command=f"tailrace meters apply {file}",
+            )
+        if additions:
+            _append(ledger, additions)
+        in_force = _in_force(ledger)
+    pushed = _push(stack, in_force)
+    if as_json:
+        terminal.emit_json({**_document(additions, []), "pushed": pushed})
+        return
+    done = [f"added {line}" for line in _lines(additions)]
+    done += [f"told the service's database of {name}" for name in pushed]
+    for line in done or [f"unchanged: all {len(meters.wanted)} meters of {file} are in force"]:
+        terminal.data(line)
+
+
+def _read(file: Path) -> Meters:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{file}: cannot be read: {error}", fix="`tailrace meters check FILE`"
+        ) from error
+    return parse(text)
+
+
+def _refused(file: Path, problems: Sequence[MeterProblem]) -> ConfigurationError:
+    listed = "".join(f"\n  {problem}" for problem in problems)
+    return ConfigurationError(
+        f"{file}: nothing was changed:{listed}",
+        fix=f"correct it, then `tailrace meters check {file}`",
+    )
+
+
+def _history(ledger: Connection) -> tuple[list[MeterVersion], int]:
+    history = [MeterVersion(*line) for line in ledger_rows(ledger, "meters")]
+    return history, int(ledger_rows(ledger, "now_us")[0][0])
+
+
+def _plan(ledger: Connection, meters: Meters) -> tuple[list[MeterVersion], list[MeterProblem]]:
+    history, now_us = _history(ledger)
+    notice_us = int(ledger_rows(ledger, "notice_us")[0][0])
+    # A minute for whoever reads the plan: the ledger checks the notice again when it is written.
+    return plan(history, meters, now_us + MINUTE_US, notice_us)
+
+
+def _append(ledger: Connection, additions: Sequence[MeterVersion]) -> None:
+    written = msgspec.json.encode([line._asdict() for line in additions]).decode()
+    values = {"rows": written, "actor": getpass.getuser(), "early_max_us": EARLY_MAX_US}
+    ledger_rows(ledger, "append_meters", values)
+
+
+def _in_force(ledger: Connection) -> list[MeterVersion]:
+    """Of each metric the version that judges usage of this moment, or the first one to come."""
+    history, now_us = _history(ledger)
+    catalogue = Catalogue(tuple(history), now_us)
+    found = []
+    for metric, versions in sorted(catalogue.by_metric.items()):
+        current = catalogue.at(metric, now_us)
+        found.append(current if isinstance(current, MeterVersion) else versions[-1])
+    return found
+
+
+def _push(stack: Stack, meters: Sequence[MeterVersion]) -> list[str]:
+    """Names of the metrics that the service's database did not know as they are."""
+    if not stack.settings.source_dsn:
+        terminal.say("the service's database was not told: TAILRACE_SOURCE_DSN is not set")
+        return []
+    with connected(stack.settings.source_dsn, "the service's database") as source:
+        return [
+            meter.metric
+            for meter in meters
+            if row(source, "push_metric", {"name": meter.metric, "scale": meter.scale})["changed"]
+        ]
+
+
+def _lines(additions: Sequence[MeterVersion]) -> list[str]:
+    return [
+        f"{line.metric} v{line.version}: {line.event_name}, {line.window_us // MINUTE_US} min "
+        f"windows, by {line.publish}, scale {line.scale}, from {_from(line)}"
+        for line in additions
+    ]
+
+
+def _from(line: MeterVersion) -> str:
+    return "the beginning" if line.effective_from_us == 0 else wire_text(line.effective_from_us)
+
+
+def _document(
+    additions: Sequence[MeterVersion], problems: Sequence[MeterProblem]
+) -> dict[str, Any]:
+    return {
+        "additions": [
+            {
+                "metric": line.metric,
+                "version": line.version,
+                "event_name": line.event_name,
+                "window_s": line.window_us // SECOND_US,
+                "publish": line.publish,
+                "scale": line.scale,
+                "effective_from": wire_text(line.effective_from_us),
+            }
+            for line in additions
+        ],
+        "problems": [{"path": problem.path, "rule": problem.rule} for problem in problems],
+    }
+
+
+APPS = {"meters": app}

@@ -1,0 +1,178 @@
+"""`tailrace status`: is money waiting, is anything parked, is everything alive? The ledger's figures."""
+
+from typing import Any
+
+import typer
+
+from streams.cli import terminal
+from streams.cli.database import Connection, connected, row, rows
+from streams.cli.options import Dir, Json
+from streams.cli.stack import resolve
+from streams.core.instant import SECOND_US, wire_text
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+CANARY_AGE_S_MAX = 120
+
+
+@app.command()
+def status(directory: Dir = None, as_json: Json = False) -> None:
+    """What waits, what is parked, whether everything is alive; always exit 0 when it can be read."""
+    settings = resolve(directory).need("ledger_dsn")
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        figures = read_figures(ledger)
+    if as_json:
+        terminal.emit_json(figures)
+        return
+    for line in _lines(figures):
+        terminal.data(line)
+    for remark in _remarks(figures):
+        terminal.say(remark)
+
+
+def read_figures(ledger: Connection) -> dict[str, Any]:
+    """Everything `status` shows, as its JSON document.
+
+    Raises:
+        psycopg.Error: the ledger refused or went away.
+    """
+    waiting = row(ledger, "status_pending")
+    now_us = int(waiting["now_us"])
+
+    def age_s(instant_us: int | None) -> float | None:
+        return None if instant_us is None else round((now_us - instant_us) / SECOND_US, 3)
+
+    return {
+        "at": wire_text(now_us),
+        "meter_events": {
+            r["state"]: {"count": r["count"], "units": str(r["units"])}
+            for r in rows(ledger, "status_meter_events")
+        },
+        "waiting": {
+            "oldest_request_age_s": age_s(waiting["oldest_request_us"]),
+            "oldest_attempt_age_s": age_s(waiting["oldest_attempt_us"]),
+            "levels_not_cut": waiting["levels_open"],
+            "levels_held": waiting["levels_held"],
+            "entries_waiting": waiting["entries_waiting"],
+            "entries_unmapped": waiting["entries_unmapped"],
+            "lanes_paused": waiting["lanes_paused"],
+        },
+        "parked": [
+            {
+                "kind": r["kind"],
+                "reason": r["reason"],
+                "count": r["count"],
+                "oldest_age_s": age_s(r["oldest_us"]),
+            }
+            for r in rows(ledger, "status_parked")
+        ],
+        "canaries": [
+            {
+                "source": r["source"],
+                "partitions": r["partitions"],
+                "oldest_age_s": age_s(r["oldest_us"]),
+                "worst_partition": r["worst_partition"],
+            }
+            for r in rows(ledger, "status_canaries")
+        ],
+        "positions": [
+            {
+                "topic": r["log_topic"],
+                "log_id": r["log_id"],
+                "partition": r["partition"],
+                "position": r["position"],
+                "catalogue": r["catalogue_hash"],
+                "age_s": age_s(r["updated_us"]),
+            }
+            for r in rows(ledger, "status_positions")
+        ],
+        "audits": [
+            {
+                "source": r["source"],
+                "age_s": age_s(r["at_us"]),
+                "lost": int(r["lost"]),
+                "double": int(r["double"]),
+            }
+            for r in rows(ledger, "status_audits")
+        ],
+        "halts": [
+            {"kind": r["kind"], "age_s": age_s(r["since_us"]), "detail": r["detail"]}
+            for r in rows(ledger, "active_halts")
+        ],
+    }
+
+
+def _lines(figures: dict[str, Any]) -> list[str]:
+    waiting = figures["waiting"]
+    states = [
+        (f"meter events {state}", numbers["count"], f"{numbers['units']} units")
+        for state, numbers in figures["meter_events"].items()
+    ]
+    listed = [
+        *states,
+        ("oldest not settled", _age(waiting["oldest_request_age_s"]), "of 23 h before it is doubt"),
+        ("levels not cut", waiting["levels_not_cut"], "their windows are open or closing"),
+        ("entries waiting", waiting["entries_waiting"], "for their request"),
+        ("entries unmapped", waiting["entries_unmapped"], "their tenants have no customer"),
+        *(
+            (
+                f"{item['kind']} {item['reason']}",
+                item["count"],
+                f"oldest {_age(item['oldest_age_s'])}",
+            )
+            for item in figures["parked"]
+        ),
+        *(
+            (f"canary {c['source']}", _age(c["oldest_age_s"]), f"partition {c['worst_partition']}")
+            for c in figures["canaries"]
+        ),
+        *(
+            (f"audit {a['source']}", _age(a["age_s"]), f"lost {a['lost']} · double {a['double']}")
+            for a in figures["audits"]
+        ),
+        ("partitions reporting", len(figures["positions"]), _oldest_position(figures)),
+    ]
+    return terminal.table(("figure", "now", ""), listed)
+
+
+def _oldest_position(figures: dict[str, Any]) -> str:
+    ages = [position["age_s"] for position in figures["positions"]]
+    return f"the quietest {_age(max(ages))} ago" if ages else "no worker has told the ledger yet"
+
+
+def _remarks(figures: dict[str, Any]) -> list[str]:
+    """What needs a person, each with the command to type."""
+    waiting = figures["waiting"]
+    remarks = [
+        f"PUBLISHING STANDS STILL: {halt['kind']}, {halt['detail']}" for halt in figures["halts"]
+    ]
+    if waiting["entries_unmapped"]:
+        remarks.append("usage is held for unmapped tenants: `tailrace customers list`")
+    if waiting["levels_held"]:
+        remarks.append(f"{waiting['levels_held']} series are held: `tailrace audit`")
+    kinds = {item["kind"] for item in figures["parked"]}
+    remarks += [f"items wait for a person: `tailrace {kind} list`" for kind in sorted(kinds)]
+    remarks += [
+        f"no canary of partition {c['worst_partition']} for {_age(c['oldest_age_s'])}: "
+        "`tailrace connector status`, `tailrace source guard`"
+        for c in figures["canaries"]
+        if c["oldest_age_s"] > CANARY_AGE_S_MAX
+    ]
+    return remarks
+
+
+def _age(seconds: float | None) -> str:
+    """Short text of an age: 12 s, 5 min, 3.1 h, 2.0 d."""
+    if seconds is None:
+        return "-"
+    for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
+        if seconds < limit:
+            return (
+                f"{seconds / length:.1f} {unit}"
+                if unit == "h"
+                else f"{seconds / length:.0f} {unit}"
+            )
+    return f"{seconds / 86_400:.1f} d"
+
+
+APPS = {"status": app}
