@@ -36,7 +36,8 @@ def everything(partition: Partition) -> tuple[Any, ...]:
 def each_record_has_the_name_the_rules_give_it(log: list[Record], pick: int) -> None:
     """Also with the floor exactly at the `received_at` of one of the records."""
     received = [event.received_at_us for one in log if (event := _event(one))]
-    floor_us = ([-1, T0_US] + received)[pick % (len(received) + 2)]
+    floors_us = [-1, T0_US, *received]
+    floor_us = floors_us[pick % len(floors_us)]
     partition, names = Partition(floor_us=floor_us), []
     for one in log:
         before = Counter(partition.counts)
