@@ -71,6 +71,9 @@ class Waiting:
             pause_s = min(1.0, 2 * pause_s)
 
 
+_CREATED_WITHIN_S = 30.0
+
+
 class ConnectClient:
     """A Connect cluster, reached through one of its workers.
 
@@ -151,6 +154,17 @@ class ConnectClient:
 
         body = {"name": name, "config": wanted, "initial_state": "STOPPED"}
         self._call("POST", "/connectors", name, body=body, done_already=is_there)
+
+        # The config is there at once, the status once the worker has read its own record of it.
+        def has_status() -> bool | None:
+            try:
+                self.status(name)
+            except ConnectorUnknownError:
+                return None
+            return True
+
+        if self.waiting.until(has_status, _CREATED_WITHIN_S) is None:
+            raise ConnectorUnknownError(name)
 
     def put_config(self, name: str, config: Mapping[str, str]) -> None:
         """Write a whole config: a running connector restarts, a stopped one stays stopped."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sandbox.process import ProcessRef
 
 POLL_S = 0.1
-SHOWN = {"ready", "done", "backoff", "held", "removed", "failed", "stopped"}
+SHOWN = {"ready", "done", "backoff", "held", "removed", "refused", "stopped"}
 
 
 @dataclass(frozen=True, slots=True)

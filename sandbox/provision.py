@@ -1,4 +1,4 @@
-"""What turns running processes into a stack: schemas, logins, topics, meters, capture → named steps.
+"""What turns running processes into a stack: schemas, logins, topics, meters, capture.
 
 Every step is repeatable: the next start runs it again over the kept data and changes nothing.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import psycopg
@@ -16,12 +16,14 @@ import requests
 from psycopg import sql
 
 from connectors import apply as capture_apply
+from connectors import names
 from connectors.capture import Capture
 from connectors.connect_client import ConnectClient, Waiting
-from connectors.guard_findings import Start
-from connectors.source_registry import identify, register
+from connectors.guard_findings import Start, must_stop
+from connectors.source_registry import expect, identify, register
 from connectors.source_settings import SourceSettings
 from sandbox.ports import LOOPBACK
+from sandbox.stripe import METERS_FILE
 from schemas.migrations import install
 from streams import topics
 from streams.adapters.ledger import open_ledger
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "sandbox"
 PARTITIONS: Final = 12
-METERS_FILE: Final = Path(__file__).parent / "meters.toml"
 CORRECTION_LIMIT: Final = 100
 ACTOR: Final = "sandbox"
+FIRST_POSITION_S: Final = 30.0
 
 
 def outbox_schema(installation: Installation) -> str:
@@ -106,7 +108,22 @@ def capture(installation: Installation) -> str:
     # Without a stored position a start is only harmless before the first row was ever captured.
     first = new or done.outcome is capture_apply.Outcome.CREATED
     status = capture_apply.start(held, Start.FIRST if first else Start.GO_ON)
+    if first:
+        _first_position(installation, held)
     return f"connector {status.state}, {done.outcome.value}"
+
+
+def _first_position(installation: Installation, held: Capture) -> None:
+    """Lets the first rows through, so that from now on a missing position means a lost one."""
+    with psycopg.connect(installation.postgres.dsn("service"), autocommit=True) as service:
+        service.execute("SELECT metering.emit_canaries()")
+
+    def stored() -> bool | None:
+        return held.client.offsets(held.name).of(names.topic_prefix(SOURCE)) is not None or None
+
+    if held.client.waiting.until(stored, FIRST_POSITION_S) is None:
+        message = f"no row came through capture within {FIRST_POSITION_S:.0f} s; see connect.log"
+        raise RuntimeError(message)
 
 
 def release_capture(installation: Installation) -> str:
@@ -114,6 +131,29 @@ def release_capture(installation: Installation) -> str:
     held = capture_of(installation)
     held.client.stop_and_wait(held.name, within_s=20.0)
     return "connector STOPPED"
+
+
+def look(installation: Installation) -> str | None:
+    """Heals the connector and looks at it through the guard.
+
+    Returns:
+        What is wrong, with the repair; None when rows flow, or when somebody stopped it on purpose.
+
+    Raises:
+        CaptureError: Connect is away, or the source is not registered.
+        psycopg.Error: The database is away.
+    """
+    held = capture_of(installation)
+    with psycopg.connect(installation.postgres.dsn("ledger"), autocommit=True) as ledger:
+        held = replace(held, identity=expect(LedgerSources(ledger), SOURCE))
+    healed = capture_apply.heal(held)
+    if healed.health is capture_apply.Health.LEFT_ALONE:
+        return None
+    if healed.health is not capture_apply.Health.RUNNING:
+        why = "; ".join(str(finding) for finding in healed.findings)
+        return f"connector {healed.health.value} after {healed.restarts} restarts; {why}"
+    refused = must_stop(capture_apply.protect(held))
+    return "; ".join(str(finding) for finding in refused) or None
 
 
 def capture_of(installation: Installation) -> Capture:

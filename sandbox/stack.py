@@ -122,7 +122,6 @@ class Stack:
             "TAILRACE_STRIPE_API_BASE": self.stripe_url,
             "TAILRACE_STRIPE_API_KEY": self.wanted.stripe_key or API_KEY,
             "TAILRACE_CONNECT_URL": self.connect.url,
-            "TAILRACE_REPLICATION": "1",
             "TAILRACE_SOURCE": provision.SOURCE,
             "TAILRACE_PARTITIONS": str(provision.PARTITIONS),
             "TAILRACE_REPLICATION": "1",

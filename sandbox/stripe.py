@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 API_KEY = "sk_test_sandbox"
 ROOT = Path(__file__).parent.parent
 """Where `python -m sandbox` and `python -m streams...` are found from."""
+METERS_FILE = Path(__file__).parent / "meters.toml"
+"""The meters that the catalogue is given and that exist at the stand-in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class Stripe:
         """The stand-in in the foreground."""
         module = ("-m", "sandbox.stripe_sandbox")
         options = ("--host", LOOPBACK, "--port", str(self.port), "--state-dir", str(self.state))
-        return Command((sys.executable, *module, *options), self.env, ROOT)
+        meters = ("--meters", str(METERS_FILE))
+        return Command((sys.executable, *module, *options, *meters), self.env, ROOT)
 
     def ready(self) -> str | None:
         """The address once it answers, or None."""

@@ -10,12 +10,13 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from sandbox import postgres
+from sandbox import postgres, provision
 from sandbox import wanted as wishes
 from sandbox.board import Board
 from sandbox.paths import write_json
 from sandbox.process import GENTLE, left_behind, ref_of, stop
 from sandbox.runner import Runner, StepRunner
+from sandbox.watch import CaptureWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +66,7 @@ class Supervisor:
             self.steps.append(runner)
             runner.start()
         self._follow_wishes()
+        CaptureWatch(self.board, lambda: provision.look(self.stack.installation)).start()
         began_s = time.monotonic()
         while not self.board.stopping.is_set() and self.board.failure is None:
             self._tick(began_s)

@@ -33,11 +33,12 @@ from streams.agents.facts import FactSender
 from streams.agents.publish import Publisher, PublishLimits
 from streams.app import Parts, Resource, Service
 from streams.core.admission import earlier
+from streams.core.identity import log_uuid
 from streams.core.level import newer
 from streams.engine.absorb import MergeRules
 from streams.engine.crash_points import CrashAt, crash_at, never
 from streams.engine.fail_stop import FailStop
-from streams.engine.feeder import Feeder, World
+from streams.engine.feeder import Feeder, Hooks
 from streams.engine.kafka_config import packed_producer_config
 from streams.engine.log import LogId
 from streams.engine.packed_log import PackedLog
@@ -85,7 +86,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     )
     feeder = Feeder(
         engine,
-        World(
+        Hooks(
             rules=MergeRules(pick_seen=earlier, merge_level=newer),
             acknowledged=lambda log_id: _acknowledged(loop, ledger, log_id),
             clock=clock.elapsed_s,
@@ -107,7 +108,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
 def _acknowledged(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId) -> int:
     """What the ledger has of a log, asked from a recovery thread; -1 when it cannot say now."""
     question = asyncio.run_coroutine_threadsafe(
-        ledger.position(log_id.topic_id, log_id.partition), loop
+        ledger.position(log_uuid(log_id.topic_id), log_id.partition), loop
     )
     try:
         return question.result(ACKNOWLEDGED_TIMEOUT_S)

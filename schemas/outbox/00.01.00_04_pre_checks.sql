@@ -1,8 +1,9 @@
 -- What is refused: each check answers {field, rule, what to do}, or NULL.
+-- Only the public functions pin search_path: what they call inherits it, and nobody else may call it.
 SET LOCAL ROLE metering_owner;
 
 CREATE FUNCTION metering.refuse(problem text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
 AS $$
 BEGIN
     RAISE EXCEPTION '%: %', problem[1], problem[2]
@@ -15,6 +16,7 @@ CREATE FUNCTION metering.text_rule(value text, bytes_max integer) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT CASE
+        WHEN octet_length(value) <= bytes_max AND value ~ '^[!-~]+$' THEN NULL -- nearly every name
         WHEN value IS NULL THEN 'must not be NULL'
         WHEN value = '' THEN 'must not be empty'
         WHEN octet_length(value) > bytes_max
@@ -26,7 +28,7 @@ AS $$
 $$;
 
 CREATE FUNCTION metering.tenant_problem(tenant_id text) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     rule text := metering.text_rule(tenant_id, 200);
@@ -44,7 +46,7 @@ $$;
 
 CREATE FUNCTION metering.quantity_problem(field text, quantity numeric, metric text, decimals_max integer)
 RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     decimals integer;
@@ -77,7 +79,7 @@ CREATE FUNCTION metering.usage_problem(
     tenant_id text, metric text, quantity numeric, event_key text,
     occurred_at timestamptz, attributes jsonb, on_conflict text
 ) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     problem text[] := metering.tenant_problem(tenant_id);

@@ -63,7 +63,7 @@ CREATE FUNCTION metering.record_identity(
     p_source text, p_entry metering.usage_key, p_details jsonb, p_on_conflict text,
     OUT status text, OUT received_at timestamptz
 )
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -142,13 +142,14 @@ CREATE FUNCTION metering.record_one(
     p_occurred_at timestamptz, p_attributes jsonb, p_on_conflict text,
     OUT event_id uuid, OUT status text, OUT received_at timestamptz
 )
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
     v_quantity CONSTANT numeric := trim_scale(p_quantity);
     v_entry metering.usage_key;
     v_shards integer;
+    v_result record;
 BEGIN
     event_id := metering.usage_identity(p_source, p_tenant_id, p_event_key);
     v_entry.tenant_id := p_tenant_id;
@@ -169,9 +170,10 @@ BEGIN
         v_entry.shard := 1 + metering.uint128(uuid_send(event_id)) % v_shards;
         v_entry.kafka_key := p_tenant_id || '#' || v_entry.shard;
     END IF;
-    SELECT r.status, r.received_at INTO status, received_at
-    FROM metering.record_identity(
-        p_source, v_entry, jsonb_build_object('attributes', p_attributes), p_on_conflict) AS r;
+    v_result := metering.record_identity(
+        p_source, v_entry, jsonb_build_object('attributes', p_attributes), p_on_conflict);
+    status := v_result.status;
+    received_at := v_result.received_at;
 END
 $$;
 
@@ -186,6 +188,8 @@ AS $$
 DECLARE
     v_problem text[];
     v_wait text;
+    v_source text;
+    v_result record;
 BEGIN
     attributes := coalesce(attributes, '{}');
     on_conflict := coalesce(on_conflict, 'park');
@@ -195,9 +199,12 @@ BEGIN
         PERFORM metering.refuse(v_problem);
     END IF;
     v_wait := metering.bound_wait();
-    SELECT r.* INTO event_id, status, received_at
-    FROM metering.source AS s, metering.record_one(
-        s.source, tenant_id, metric, quantity, event_key, occurred_at, attributes, on_conflict) AS r;
+    v_source := (SELECT s.source FROM metering.source AS s);
+    v_result := metering.record_one(
+        v_source, tenant_id, metric, quantity, event_key, occurred_at, attributes, on_conflict);
+    event_id := v_result.event_id;
+    status := v_result.status;
+    received_at := v_result.received_at;
     PERFORM set_config('lock_timeout', v_wait, true);
 END
 $$;

@@ -11,7 +11,7 @@ CREATE TYPE metering.usage_result AS (
 );
 
 CREATE FUNCTION metering.item_shape(item jsonb) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     field text;
@@ -55,7 +55,7 @@ $$;
 CREATE FUNCTION metering.item_input(
     item jsonb, index integer, OUT input metering.usage_input, OUT problem text[]
 )
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     problem := metering.item_shape(item);

@@ -326,10 +326,11 @@ $$;
 RESET ROLE;
 
 -- What is refused: each check answers {field, rule, what to do}, or NULL.
+-- Only the public functions pin search_path: what they call inherits it, and nobody else may call it.
 SET LOCAL ROLE metering_owner;
 
 CREATE FUNCTION metering.refuse(problem text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
 AS $$
 BEGIN
     RAISE EXCEPTION '%: %', problem[1], problem[2]
@@ -342,6 +343,7 @@ CREATE FUNCTION metering.text_rule(value text, bytes_max integer) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT CASE
+        WHEN octet_length(value) <= bytes_max AND value ~ '^[!-~]+$' THEN NULL -- nearly every name
         WHEN value IS NULL THEN 'must not be NULL'
         WHEN value = '' THEN 'must not be empty'
         WHEN octet_length(value) > bytes_max
@@ -353,7 +355,7 @@ AS $$
 $$;
 
 CREATE FUNCTION metering.tenant_problem(tenant_id text) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     rule text := metering.text_rule(tenant_id, 200);
@@ -371,7 +373,7 @@ $$;
 
 CREATE FUNCTION metering.quantity_problem(field text, quantity numeric, metric text, decimals_max integer)
 RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     decimals integer;
@@ -404,7 +406,7 @@ CREATE FUNCTION metering.usage_problem(
     tenant_id text, metric text, quantity numeric, event_key text,
     occurred_at timestamptz, attributes jsonb, on_conflict text
 ) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     problem text[] := metering.tenant_problem(tenant_id);
@@ -516,7 +518,7 @@ CREATE FUNCTION metering.record_identity(
     p_source text, p_entry metering.usage_key, p_details jsonb, p_on_conflict text,
     OUT status text, OUT received_at timestamptz
 )
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -595,13 +597,14 @@ CREATE FUNCTION metering.record_one(
     p_occurred_at timestamptz, p_attributes jsonb, p_on_conflict text,
     OUT event_id uuid, OUT status text, OUT received_at timestamptz
 )
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
     v_quantity CONSTANT numeric := trim_scale(p_quantity);
     v_entry metering.usage_key;
     v_shards integer;
+    v_result record;
 BEGIN
     event_id := metering.usage_identity(p_source, p_tenant_id, p_event_key);
     v_entry.tenant_id := p_tenant_id;
@@ -622,9 +625,10 @@ BEGIN
         v_entry.shard := 1 + metering.uint128(uuid_send(event_id)) % v_shards;
         v_entry.kafka_key := p_tenant_id || '#' || v_entry.shard;
     END IF;
-    SELECT r.status, r.received_at INTO status, received_at
-    FROM metering.record_identity(
-        p_source, v_entry, jsonb_build_object('attributes', p_attributes), p_on_conflict) AS r;
+    v_result := metering.record_identity(
+        p_source, v_entry, jsonb_build_object('attributes', p_attributes), p_on_conflict);
+    status := v_result.status;
+    received_at := v_result.received_at;
 END
 $$;
 
@@ -639,6 +643,8 @@ AS $$
 DECLARE
     v_problem text[];
     v_wait text;
+    v_source text;
+    v_result record;
 BEGIN
     attributes := coalesce(attributes, '{}');
     on_conflict := coalesce(on_conflict, 'park');
@@ -648,9 +654,12 @@ BEGIN
         PERFORM metering.refuse(v_problem);
     END IF;
     v_wait := metering.bound_wait();
-    SELECT r.* INTO event_id, status, received_at
-    FROM metering.source AS s, metering.record_one(
-        s.source, tenant_id, metric, quantity, event_key, occurred_at, attributes, on_conflict) AS r;
+    v_source := (SELECT s.source FROM metering.source AS s);
+    v_result := metering.record_one(
+        v_source, tenant_id, metric, quantity, event_key, occurred_at, attributes, on_conflict);
+    event_id := v_result.event_id;
+    status := v_result.status;
+    received_at := v_result.received_at;
     PERFORM set_config('lock_timeout', v_wait, true);
 END
 $$;
@@ -674,7 +683,7 @@ CREATE TYPE metering.usage_result AS (
 );
 
 CREATE FUNCTION metering.item_shape(item jsonb) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     field text;
@@ -718,7 +727,7 @@ $$;
 CREATE FUNCTION metering.item_input(
     item jsonb, index integer, OUT input metering.usage_input, OUT problem text[]
 )
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     problem := metering.item_shape(item);

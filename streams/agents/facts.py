@@ -23,6 +23,7 @@ from streams.core.fact import (
     Series,
     WentBack,
 )
+from streams.core.identity import log_uuid
 from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
 from streams.engine.errors import TableClosed
 from streams.engine.settlement import unsent_offset
@@ -119,7 +120,7 @@ def collect(memory: PartitionMemory) -> tuple[Collected | None, bool]:
     facts = [fact_codec.decode(value) for _, value in stored]
     batch = FactBatch(
         log_topic=table.log.topic,
-        log_id=table.log.topic_id,
+        log_id=log_uuid(table.log.topic_id),
         partition=table.log.partition,
         acknowledged=table.acknowledged,
         position=position,

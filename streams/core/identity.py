@@ -4,8 +4,10 @@ The database of the service computes both once and the row carries them; the str
 never recomputes. What is here is the same rule for those who check: tests, replay, audits.
 """
 
+from base64 import b64decode
 from hashlib import sha256
 from typing import Final
+from uuid import UUID
 
 from streams.core.instant import wire_text
 
@@ -43,3 +45,9 @@ def content_digest(
     """
     occurred = "" if occurred_at_us is None else wire_text(occurred_at_us)
     return sha256(identity + length_prefixed(metric, quantity, occurred)).digest()[:16]
+
+
+def log_uuid(topic_id: str) -> str:
+    """A topic's id as UUID text; clients show its 16 bytes in either base64 alphabet, unpadded."""
+    padded = topic_id.replace("-", "+").replace("_", "/") + "=="
+    return str(UUID(bytes=b64decode(padded, validate=True)))
