@@ -39,7 +39,7 @@ class Mapped(NamedTuple):
 
 
 @app.command("map")
-def map_customer(
+def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     tenant: Annotated[str, typer.Argument(metavar="TENANT", show_default=False)],
     customer: Annotated[str, typer.Argument(metavar="CUSTOMER", show_default=False)],
     directory: Dir = None,

@@ -1,4 +1,4 @@
-"""`tailrace status`: is money waiting, is anything parked, is everything alive? The ledger's figures."""
+"""`tailrace status`: is money waiting, is anything parked, is everything alive, by the ledger."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ CANARY_AGE_S_MAX = 120
 
 @app.command()
 def status(directory: Dir = None, as_json: Json = False) -> None:
-    """What waits, what is parked, whether everything is alive; always exit 0 when it can be read."""
+    """What waits, what is parked, whether everything is alive; exit 0 whenever it can be read."""
     settings = resolve(directory).need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         figures = read_figures(ledger)

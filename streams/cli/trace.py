@@ -1,0 +1,87 @@
+"""`tailrace trace TENANT EVENT_KEY`: one event's whole journey, each step with its time."""
+
+from typing import Annotated
+
+import psycopg
+import typer
+
+from streams.cli import terminal
+from streams.cli.database import Connection, connected, row, rows
+from streams.cli.errors import FINDING, UnavailableError
+from streams.cli.options import Dir, Json
+from streams.cli.stack import Stack, resolve
+from streams.cli.trace_read import Journey, Recorded, read_journey
+from streams.cli.trace_show import document, steps
+from streams.core.identity import correction_id, event_id
+from streams.core.instant import wire_text
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def trace(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", show_default=False)],
+    event_key: Annotated[str, typer.Argument(metavar="EVENT_KEY", show_default=False)],
+    directory: Dir = None,
+    as_json: Json = False,
+) -> None:
+    """One event's whole journey, from outbox row to Stripe's answer; exit 1 if nobody knows it.
+
+    Give -- before a key that begins with a dash.
+    """
+    stack = resolve(directory)
+    settings = stack.need("ledger_dsn")
+    source, recorded = _recorded(stack, tenant, event_key)
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        journeys = [read_journey(ledger, source, each) for each in recorded]
+    known = [journey for journey in journeys if journey.known]
+    if as_json:
+        terminal.emit_json(
+            {
+                "tenant_id": tenant,
+                "event_key": event_key,
+                "source": source,
+                "journeys": [document(journey) for journey in known],
+            }
+        )
+    else:
+        _show(tenant, event_key, known)
+    if not known:
+        terminal.say(
+            f"{tenant} {event_key}: neither the registry of {source} nor the ledger knows it. "
+            "Was its transaction rolled back, or is it another tenant or key?"
+        )
+        raise typer.Exit(FINDING)
+
+
+def _recorded(stack: Stack, tenant: str, event_key: str) -> tuple[str, list[Recorded]]:
+    """What the registry holds of the key; without it, the identities the key would have."""
+    dsn, source = stack.settings.source_dsn, stack.settings.source
+    if dsn:
+        try:
+            with connected(dsn, "the service's database") as registry:
+                return _from_registry(registry, tenant, event_key)
+        except (UnavailableError, psycopg.errors.InsufficientPrivilege) as error:
+            terminal.say(f"registry not read ({error}); the ledger alone is asked")
+    ids = (event_id(source, tenant, event_key), correction_id(source, tenant, event_key))
+    return source, [Recorded.unread(tenant, event_key, identity) for identity in ids]
+
+
+def _from_registry(registry: Connection, tenant: str, key: str) -> tuple[str, list[Recorded]]:
+    source = str(row(registry, "source_name")["source"])
+    found = rows(registry, "trace_registry", {"tenant_id": tenant, "event_key": key})
+    return source, [Recorded.of(tenant, key, each) for each in found]
+
+
+def _show(tenant: str, event_key: str, journeys: list[Journey]) -> None:
+    for journey in journeys:
+        terminal.data(f"{tenant} {event_key}: {journey.recorded.kind} {journey.recorded.event_id}")
+        listed = [
+            ("" if step.at_us is None else wire_text(step.at_us), step.name, step.text)
+            for step in steps(journey)
+        ]
+        for line in terminal.table(("at", "step", ""), listed):
+            terminal.data(line)
+
+
+APPS = {"trace": app}
