@@ -130,7 +130,7 @@ def _await_canaries(
     ledger: Connection, source: str, token: UUID, emitted: int, waiting: Waiting
 ) -> None:
     ends_s = waiting.elapsed_s() + waiting.deadline_s
-    values = {"source": source, "token": token}
+    values = {"source": source, "token": str(token)}
     while True:
         arrived = {partition for (partition,) in ledger_rows(ledger, "canaries_arrived", values)}
         waiting.show(f"canaries settled: {len(arrived)} of {emitted} partitions")

@@ -108,7 +108,7 @@ def ledger_rows(
     files_of = (load_queries("ledger", f"queries_{part}.sql") for part in ("catalogue", "audit"))
     query = next(queries[name] for queries in files_of if name in queries)
     with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
-        cursor.execute(query.statement, values)
+        cursor.execute(query.statement, values or {})
         return cursor.fetchall() if cursor.description else []
 
 
@@ -116,5 +116,5 @@ def _run(
     connection: Connection, query: Query, values: Mapping[str, object] | None
 ) -> list[dict[str, Any]]:
     with connection.cursor() as cursor:
-        cursor.execute(query.statement, values)
+        cursor.execute(query.statement, values or {})
         return cursor.fetchall() if cursor.description else []
