@@ -162,7 +162,7 @@ def _explained(source: Connection, judgment: Judgment) -> AuditFinding:
             r["kind"],
             r["tenant_id"],
             r["event_key"],
-            int.from_bytes(r["content"], "big"),
+            int(r["content"]),
         )
         for r in rows(source, "registry_identities", bounds)
         if GROUP_OF_KIND.get(r["kind"]) == judgment.group

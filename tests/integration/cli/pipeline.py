@@ -1,0 +1,209 @@
+"""Everything between the outbox and Stripe, small: the real rules and the real ledger, no Kafka.
+
+It reads outbox rows as the connector would, decides them with the core, tells the ledger facts, and
+sends due requests to the Stripe stand-in. Faults are ordered by event key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+
+from sandbox.stripe_sandbox.service import Service, ServiceSettings
+from streams.adapters.clock import SystemClock
+from streams.adapters.ledger import Ledger, open_ledger
+from streams.adapters.stripe import StripeSettings, StripeSink
+from streams.core.admission import decide
+from streams.core.catalogue import Catalogue
+from streams.core.decided import Decided, Place
+from streams.core.fact import (
+    CanaryFact,
+    CorrectionFact,
+    EventFact,
+    FactBatch,
+    ParkedFact,
+    Series,
+)
+from streams.core.lane import Evidence, Settlement
+from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
+from streams.core.observation import Answer
+from streams.engine.partitioner import home_partition
+from tests.support.postgres import until
+
+LOG = "11111111-2222-3333-4444-555555555555"
+PARTITIONS = 12
+PAUSE_S = 0.02
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Record:
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass
+class Partition:
+    number: int
+    next_offset: int = 0
+    seen: dict[bytes, bytes] = field(default_factory=dict)
+    readings: dict[Key, Reading] = field(default_factory=dict)
+
+
+class Pipeline:
+    """Runs on a thread of its own until it is stopped."""
+
+    def __init__(self, outbox_dsn: str, ledger_dsn: str, directory: Path) -> None:
+        self.lose: set[str] = set()
+        """Event keys whose rows never arrive."""
+        self.invent: set[str] = set()
+        """Event keys whose rows arrive with an identity nobody recorded, too."""
+        self.publishing = True
+        self.stripe_url = ""
+        self._outbox_dsn, self._ledger_dsn, self._directory = outbox_dsn, ledger_dsn, directory
+        self._partitions = {n: Partition(n) for n in range(PARTITIONS)}
+        self._taken: set[tuple[str, str, str]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "pipeline")
+        self._life: Future[None] | None = None
+        self.service: Service | None = None
+
+    def start(self) -> None:
+        self._life = self._thread.submit(self._main)
+        until(lambda: self._ready.is_set() or self._ended(), "the pipeline started")
+        self.check()
+
+    def stop(self) -> None:
+        if not self._ended():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.shutdown(wait=True)
+        self.check()
+
+    def _ended(self) -> bool:
+        return self._life is not None and self._life.done()
+
+    def check(self) -> None:
+        """Raises what ended the pipeline, if anything did."""
+        if self._life is not None and self._life.done():
+            self._life.result()
+
+    def ask(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs something on the pipeline's loop and waits for it."""
+        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return future.result(20)
+
+    def _main(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        clock = SystemClock()
+        self.service = Service(ServiceSettings(self._directory), clock.now_us)
+        self.service.create_meters(["api_calls", "exports"])
+        await self.service.start()
+        self.stripe_url = self.service.url
+        reach = StripeSettings("sk_test_sandbox", self.service.url)
+        outbox = await psycopg.AsyncConnection.connect(self._outbox_dsn, autocommit=True)
+        async with open_ledger(self._ledger_dsn) as ledger, StripeSink(reach) as sink, outbox:
+            self._ready.set()
+            while not self._stop.is_set():
+                await self._admit(outbox, ledger)
+                if self.publishing:
+                    await self._publish(ledger, sink)
+                await asyncio.sleep(PAUSE_S)
+        await self.service.stop()
+
+    async def _admit(self, outbox: psycopg.AsyncConnection, ledger: Ledger) -> None:
+        rows = await (
+            await outbox.execute(
+                "SELECT event_id::text, event_type, emitted_at::text, kafka_key, payload::text,"
+                " payload->>'event_key', (extract(epoch FROM emitted_at) * 1000)::bigint"
+                " FROM metering.usage_outbox ORDER BY emitted_at"
+            )
+        ).fetchall()
+        fresh: dict[int, list[Record]] = {}
+        for event_id, kind, emitted, key, value, event_key, timestamp_ms in rows:
+            if (event_id, kind, emitted) in self._taken:
+                continue
+            self._taken.add((event_id, kind, emitted))
+            if event_key in self.lose:
+                continue
+            values = [value, invented(value)] if event_key in self.invent else [value]
+            partition = self._partitions[home_partition(key.encode(), PARTITIONS)]
+            for each in values:
+                record = Record(partition.next_offset, timestamp_ms, key.encode(), each.encode())
+                partition.next_offset += 1
+                fresh.setdefault(partition.number, []).append(record)
+        for number, records in fresh.items():
+            versions, now_us = await ledger.load_catalogue()
+            catalogue = Catalogue(tuple(versions), now_us)
+            await self._tell(ledger, self._partitions[number], records, catalogue)
+
+    async def _tell(
+        self,
+        ledger: Ledger,
+        partition: Partition,
+        records: list[Record],
+        catalogue: Catalogue,
+    ) -> None:
+        place = Place(
+            "usage.events",
+            partition.number,
+            lambda ids: [partition.seen.get(i) for i in ids],
+            lambda key: home_partition(key, PARTITIONS) == partition.number,
+            partition.readings,
+            -1,
+        )
+        decided = decide(records, place, catalogue, fresh=True)
+        assert decided.stop is None, decided.stop
+        partition.seen.update([*decided.seen, *decided.pinned])
+        partition.readings.update(decided.readings)
+        await ledger.apply_facts(batch_of(partition.number, decided, catalogue.hash.hex()))
+
+    async def _publish(self, ledger: Ledger, sink: StripeSink) -> None:
+        await ledger.cut_entries(1000)
+        for claim in await ledger.claim("pipeline", 16, 60):
+            seen = await sink.send(claim, claim.idempotency_key)
+            assert isinstance(seen, Answer), seen
+            assert seen.status == 200, seen
+            evidence = Evidence("recorded", seen.status, request_id="req_pipeline")
+            await ledger.settle(
+                Settlement(
+                    claim, "recorded", None, claim.key_generation, True, True, None, evidence
+                )
+            )
+
+
+def invented(value: str) -> str:
+    """The same record under an identity that no registry holds."""
+    head, _, rest = value.partition('"event_id": "')
+    first = "0" if rest[0] != "0" else "1"
+    return f'{head}"event_id": "{first}{rest[1:]}'
+
+
+def batch_of(partition: int, decided: Decided, catalogue_hash: str) -> FactBatch:
+    facts = [fact for _, fact in decided.facts]
+
+    def only(kind: type[T]) -> tuple[T, ...]:
+        return tuple(fact for fact in facts if isinstance(fact, kind))
+
+    readings: Iterable[tuple[Key, Reading]] = decided.readings.items()
+    batch = FactBatch(
+        "usage.events", LOG, partition, -1, decided.last, catalogue_hash,
+        events=only(EventFact), corrections=only(CorrectionFact), parked=only(ParkedFact),
+        canaries=only(CanaryFact),
+    )  # fmt: skip
+    levels = tuple(level_fact(k, r) for k, r in readings if isinstance(k, Series))
+    cells = tuple(cell_fact(k, r) for k, r in readings if isinstance(k, CellKey))
+    return replace(batch, levels=levels, cells=cells)
