@@ -1,0 +1,148 @@
+"""Commands that read: journeys, figures, queues, settings; each document keeps its schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.cli.conftest import World, new_key
+
+pytestmark = pytest.mark.postgres
+
+
+def trace(world: World, tenant: str, key: str) -> dict[str, Any]:
+    [journey] = world.cli.json("trace", "trace", tenant, key)["journeys"]
+    assert isinstance(journey, dict)
+    return journey
+
+
+def names(journey: dict[str, Any]) -> list[str]:
+    return [step["step"] for step in journey["steps"]]
+
+
+def test_trace_follows_an_event_from_its_row_to_stripes_answer(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    event_id = world.record("acme", "order-1")
+    world.settled(3)
+    journey = trace(world, "acme", "order-1")
+    assert journey["event_id"] == event_id
+    assert journey["verdict"]["class"] == "accepted"
+    assert names(journey) == [
+        "outbox row", "verdict", "window", "level", "entry", "meter event", "attempt", "settlement",
+    ]  # fmt: skip
+    assert [m["state"] for m in journey["meter_events"]] == ["recorded"]
+    shown = world.cli("trace", "acme", "order-1")
+    assert shown.code == 0
+    assert "cus_acme, recorded" in shown.out
+
+
+def test_trace_of_an_event_mode_meter_shows_its_own_entry(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    world.record("acme", "export-1", metric="exports")
+    world.settled(3)
+    journey = trace(world, "acme", "export-1")
+    assert journey["verdict"]["basis"] == "an entry of its own"
+    assert journey["levels"] == []
+    assert [e["kind"] for e in journey["entries"]] == ["event"]
+
+
+def test_trace_says_what_an_unmapped_tenants_usage_waits_for(world: World) -> None:
+    world.record("acme", "order-1", metric="exports")
+    assert world.cli("audit").code == 0
+    shown = world.cli("trace", "acme", "order-1")
+    assert "held: no customer is mapped; `tailrace customers map acme cus_…`" in shown.out
+
+
+def test_trace_of_a_late_event_ends_in_review_and_not_in_its_neighbours_window(
+    world: World,
+) -> None:
+    world.record("acme", "late", back="30 hours")
+    assert world.cli("audit").code == 0
+    journey = trace(world, "acme", "late")
+    assert journey["verdict"]["class"] == "review"
+    assert journey["verdict"]["basis"].startswith("parked item")
+    assert journey["entries"] == []
+    assert "parked" in names(journey)
+
+
+def test_trace_of_a_conflict_shows_both(world: World) -> None:
+    world.record("acme", "order-1")
+    with world.outbox.connect() as conn:
+        conn.execute("SELECT metering.record_usage('acme', 'api_calls', 9, 'order-1')")
+    assert world.cli("audit").code == 0
+    journey = trace(world, "acme", "order-1")
+    assert journey["recorded"]["conflicts"] == 1
+    assert journey["verdict"]["class"] == "accepted"
+    assert [item["reason"] for item in journey["parked"]] == ["conflict"]
+
+
+def test_trace_of_a_key_nobody_recorded_is_a_finding(world: World) -> None:
+    shown = world.cli("trace", "acme", "never")
+    assert (shown.code, shown.out) == (1, "")
+    assert "neither the registry of sandbox nor the ledger knows it" in shown.err
+    assert world.cli.json("trace", "trace", "acme", "never")["journeys"] == []
+
+
+def test_status_shows_what_waits_and_the_command_for_each_state(world: World) -> None:
+    world.record("acme", new_key(), metric="exports")
+    world.record("acme", "late", back="30 hours")
+    assert world.cli("audit").code == 0
+    figures = world.cli.json("status", "status")
+    assert figures["waiting"]["entries_unmapped"] == 1
+    assert [(p["kind"], p["reason"], p["count"]) for p in figures["parked"]] == [
+        ("review", "late", 1)
+    ]
+    assert [c["partitions"] for c in figures["canaries"]] == [12]
+    assert [(a["lost"], a["double"]) for a in figures["audits"]] == [(0, 0)]
+    shown = world.cli("status")
+    assert shown.code == 0
+    assert "`tailrace customers list`" in shown.err
+    assert "`tailrace review list`" in shown.err
+
+
+def test_status_of_an_empty_ledger_is_no_error(world: World) -> None:
+    world.pipeline.publishing = False
+    figures = world.cli.json("status", "status")
+    assert figures["positions"] == []
+    assert "no worker has told the ledger yet" in world.cli("status").out
+
+
+def test_queues_list_what_waits_for_a_person(world: World) -> None:
+    world.record("acme", "late", back="30 hours")
+    assert world.cli("audit").code == 0
+    listed = world.cli.json("parked_list", "review", "list")
+    assert [(i["tenant_id"], i["reason"], i["units"]) for i in listed["items"]] == [
+        ("acme", "late", "3")
+    ]
+    assert world.cli.json("parked_list", "review", "list", "--tenant", "globex")["total"] == 0
+    assert world.cli.json("parked_list", "dead", "list")["items"] == []
+    shown = world.cli("review", "list")
+    assert shown.code == 0
+    assert "received_at lies" in shown.out
+    assert "1 of 1 open items" in shown.err
+
+
+def test_the_schemas_of_both_databases_are_checked(world: World) -> None:
+    for which in ("outbox", "ledger"):
+        document = world.cli.json("schema_check", "schema", "check", which)
+        assert document["missing"] == []
+        assert world.cli("schema", "check", which).code == 0
+
+
+def test_a_database_without_the_schema_is_a_finding_and_installing_twice_says_so(
+    world: World, fresh_database: Any
+) -> None:
+    empty = fresh_database().dsn()
+    shown = world.cli("schema", "check", "ledger", "--dsn", empty)
+    assert shown.code == 1
+    assert "next: `tailrace schema install ledger`" in shown.err
+    assert world.cli("schema", "install", "ledger", "--dsn", empty).out.startswith("applied ")
+    assert world.cli("schema", "install", "ledger", "--dsn", empty).out.startswith("unchanged")
+
+
+def test_settings_are_shown_without_their_secrets(world: World) -> None:
+    document = world.cli.json("config_show", "config", "show")
+    assert document["sandbox"] == str(world.cli.directory)
+    values = {s["name"]: s["value"] for s in document["settings"]}
+    assert values["TAILRACE_LEDGER_DSN"] == "***"
