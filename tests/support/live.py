@@ -1,0 +1,165 @@
+"""A real stack for tests: the native sandbox with workers that the test starts and kills itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import requests
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class NotInTimeError(AssertionError):
+    """A condition did not come true before its deadline."""
+
+
+def wait_until(what: Callable[[], str], condition: Callable[[], bool], deadline_s: float) -> None:
+    """Waits for a condition, asking again and again; `what` is only made for the message."""
+    end_s = time.monotonic() + deadline_s
+    pause_s = 0.05
+    while not condition():
+        if time.monotonic() > end_s:
+            raise NotInTimeError(f"not within {deadline_s:.0f} s: {what()}")
+        time.sleep(pause_s)  # the pause between two questions, bounded by the deadline
+        pause_s = min(0.5, pause_s * 1.5)
+
+
+@dataclass(slots=True)
+class LiveWorker:
+    """One worker process of a test."""
+
+    process: subprocess.Popen[bytes]
+    data_dir: Path
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def await_death(self, deadline_s: float = 60) -> int:
+        """The return code, once it has died by itself."""
+        wait_until(lambda: f"death of {self.log.name}", lambda: not self.alive, deadline_s)
+        return int(self.process.returncode)
+
+
+@dataclass(slots=True)
+class LiveStack:
+    """A sandbox in a directory, asked through its `sandbox.json`."""
+
+    directory: Path
+    workers: list[LiveWorker] = field(default_factory=list)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        raw = (self.directory / "sandbox.json").read_bytes()
+        decoded: Mapping[str, Any] = msgspec.json.decode(raw)
+        return decoded
+
+    def oracle(self) -> list[Mapping[str, Any]]:
+        url = f"{self.facts['stripe_url']}/_sandbox/oracle"
+        return list(requests.get(url, timeout=30).json()["events"])
+
+    def arm(self, **fault: object) -> None:
+        url = f"{self.facts['stripe_url']}/_sandbox/faults"
+        requests.post(url, json=fault, timeout=5).raise_for_status()
+
+    def clear_faults(self) -> None:
+        requests.delete(f"{self.facts['stripe_url']}/_sandbox/faults", timeout=5)
+
+    def start_worker(self, name: str, *, crash_at: str = "") -> LiveWorker:
+        """A worker with the data directory of that name, which it keeps over restarts."""
+        data_dir = self.directory / "test-workers" / name
+        data_dir.mkdir(parents=True, exist_ok=True)
+        log = self.directory / "logs" / f"test-{name}.log"
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("TAILRACE_")},
+            **self.facts["settings"],
+            "TAILRACE_DATA_DIR": str(data_dir),
+            "TAILRACE_METRICS_PORT": "0",
+            "TAILRACE_CRASH_AT": crash_at,
+        }
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "streams.cli.main", "worker"],
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        worker = LiveWorker(process, data_dir, log)
+        self.workers.append(worker)
+        return worker
+
+    def stop_workers(self) -> None:
+        for worker in self.workers:
+            if worker.alive:
+                worker.stop()
+        self.workers.clear()
+
+    def kill_part(self, part: str) -> int:
+        """SIGKILL to a part of the stack; its supervisor starts it again."""
+        pid = int(self.facts["pids"][part])
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def await_restart(self, part: str, old_pid: int, deadline_s: float = 60) -> None:
+        def back() -> bool:
+            facts = self.facts
+            fresh = facts["pids"][part] not in {None, old_pid}
+            return bool(fresh and facts["parts"][part]["state"] == "ready")
+
+        wait_until(lambda: f"{part} to come back", back, deadline_s)
+
+    def tailrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "streams.cli.main", *arguments, "--dir", str(self.directory)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+
+
+@contextmanager
+def live_stack(directory: Path) -> Iterator[LiveStack]:
+    """A fresh sandbox without workers of its own; stopped, and nothing left, at the end."""
+    command = [sys.executable, "-m", "sandbox"]
+    where = ["--dir", str(directory)]
+    up = subprocess.run(
+        [*command, "up", "--workers", "0", *where],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    if up.returncode:
+        raise RuntimeError(f"the sandbox did not start ({up.returncode}):\n{up.stdout}{up.stderr}")
+    stack = LiveStack(directory)
+    try:
+        yield stack
+    finally:
+        stack.stop_workers()
+        down = subprocess.run(
+            [*command, "down", *where], cwd=ROOT, capture_output=True, check=False, timeout=120
+        )
+        assert down.returncode == 0, down.stderr
