@@ -54,10 +54,10 @@ class Capture:
             with self.connect() as connection:
                 yield connection
         except psycopg.Error as error:
-            message = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise SourceUnavailableError(
                 f"source {self.settings.source}: its database refused or is away ({message}); "
-                "see that it runs and that the role may log in, then repeat"
+                "see that it runs and that the role has its rights, then repeat"
             ) from error
 
     def look(self, start: Start, canary_age_s: float | None = None) -> list[GuardFinding]:

@@ -34,6 +34,8 @@ SLOT_WITHIN_S = 60
 """How long a new slot may wait for open transactions."""
 RELEASE_WITHIN_S = 30.0
 _FAILOVER_SLOTS_FROM = 170000
+_CLOCK_SET_BACK_MAX = timedelta(days=1)
+"""Rows recorded before the database's clock was set back are dated ahead of it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -271,6 +273,10 @@ def _register(capture: Capture, planned: RepairPlan, store: SourceStore) -> None
 def _reemit(connection: Connection[Any], order: RepairOrder) -> tuple[datetime, int]:
     # A receipt says the rows are there: they must be on disk, whatever the server's default.
     connection.execute("SELECT set_config('synchronous_commit', 'on', false)")
-    until: datetime = rows(connection, "database_clock")[0]["now"]
+    until: datetime = rows(connection, "database_clock")[0]["now"] + _CLOCK_SET_BACK_MAX
     values = {"from": _instant(order.from_us), "to": until, "reason": order.reason}
-    return until, int(rows(connection, "reemit", values)[0]["rows"])
+    try:
+        return until, int(rows(connection, "reemit", values)[0]["rows"])
+    except psycopg.errors.InvalidParameterValue as error:
+        hint = f"; {error.diag.message_hint}" if error.diag.message_hint else ""
+        raise RepairRefusedError(f"{error.diag.message_primary}{hint}") from error

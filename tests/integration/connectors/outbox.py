@@ -1,7 +1,6 @@
-"""The part of an outbox that capture can see: a partitioned table, its publication and re-emission.
+"""A real outbox in a database of its own, with a slot of its own, and what a test does to it.
 
-Everything has names of its own, so that many such outboxes can live in one server beside a real
-one.
+Slot names belong to the whole server, so such an outbox can live beside others.
 """
 
 from __future__ import annotations
@@ -13,49 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection
 
+from connectors.names import PUBLICATION
+from schemas import migrations
 from tests.support.postgres import until
-
-TABLES = """
-CREATE SCHEMA metering;
-CREATE TABLE metering.usage_outbox (
-    emitted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    event_id uuid NOT NULL,
-    kafka_key text NOT NULL,
-    event_type text NOT NULL,
-    schema_version int NOT NULL,
-    received_at timestamptz NOT NULL,
-    payload jsonb NOT NULL,
-    traceparent text
-) PARTITION BY RANGE (emitted_at);
-CREATE TABLE metering.usage_outbox_rest PARTITION OF metering.usage_outbox DEFAULT;
-CREATE TABLE metering.usage_key (event_id uuid PRIMARY KEY, received_at timestamptz NOT NULL);
-CREATE TABLE metering.usage_note (n int);
-CREATE FUNCTION metering.emit(ids uuid[], at timestamptz[]) RETURNS bigint LANGUAGE sql AS $$
-    WITH put AS (
-        INSERT INTO metering.usage_outbox
-            (event_id, kafka_key, event_type, schema_version, received_at, payload)
-        SELECT id, 'acme', 'usage.recorded', 1, received,
-               jsonb_build_object('event_id', id, 'quantity', '3')
-        FROM unnest(ids, at) AS given(id, received)
-        RETURNING 1
-    )
-    SELECT count(*) FROM put
-$$;
-CREATE FUNCTION metering.record(ids uuid[]) RETURNS bigint LANGUAGE sql AS $$
-    WITH kept AS (
-        INSERT INTO metering.usage_key SELECT id, clock_timestamp() FROM unnest(ids) AS id
-        RETURNING event_id, received_at
-    )
-    SELECT metering.emit(array_agg(event_id), array_agg(received_at)) FROM kept
-$$;
-CREATE FUNCTION metering.reemit(lower timestamptz, upper timestamptz, reason text)
-RETURNS bigint LANGUAGE sql AS $$
-    SELECT metering.emit(array_agg(event_id), array_agg(received_at))
-    FROM metering.usage_key WHERE received_at >= lower AND received_at < upper
-$$;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +37,10 @@ class Outbox:
             row = cursor.fetchone() if cursor.description else None
             return None if row is None else row[0]
 
-    def record(self, ids: list[str]) -> None:
-        self.execute("SELECT metering.record(%s::uuid[])", ids)
+    def record(self, *keys: str) -> list[str]:
+        """Record one usage for each key, all in one transaction; gives the event ids."""
+        with self.connect() as connection, connection.transaction():
+            return [record_in(connection, key) for key in keys]
 
     def confirmed(self) -> int:
         found = self.execute(
@@ -153,19 +116,23 @@ def _replicating(dsn: str) -> Iterator[psycopg.pq.abc.PGconn]:
         raw.finish()
 
 
-def install(dsn: str, database: str, slot: str) -> Outbox:
-    """Install tables, publication and slot, both of the given name, into an empty database."""
-    outbox = Outbox(dsn, database, slot, slot)
-    with outbox.connect() as connection:
-        connection.execute(TABLES.encode())
-        connection.execute(
-            sql.SQL(
-                "CREATE PUBLICATION {} FOR TABLE metering.usage_outbox "
-                "WITH (publish = 'insert', publish_via_partition_root = true)"
-            ).format(sql.Identifier(slot))
+def record_in(connection: Connection[Any], key: str) -> str:
+    """Record one usage in a transaction that the caller holds; gives the event id."""
+    row = connection.execute(
+        "SELECT event_id::text FROM metering.record_usage('acme', 'api_calls', 3, %s)", (key,)
+    ).fetchone()
+    if row is None:
+        raise AssertionError("record_usage answered nothing")
+    return str(row[0])
+
+
+def install(dsn: str, database: str, slot: str, source: str = "shop") -> Outbox:
+    """Install an outbox with a slot of the given name into an empty database."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        migrations.install(
+            connection, "outbox", parameters={"source": source, "partitions": 12, "slot": slot}
         )
-    outbox.create_slot()
-    return outbox
+    return Outbox(dsn, database, slot, PUBLICATION)
 
 
 def dsn_of(base: str, database: str) -> str:

@@ -30,7 +30,7 @@ def running(fake: FakeConnect, capture: Capture, position: int, task: str = "RUN
 
 
 def make_unsafe(outbox: Outbox) -> None:
-    outbox.record(["00000000-0000-0000-0000-000000000001"])
+    outbox.record("k1")
     outbox.advance()
 
 

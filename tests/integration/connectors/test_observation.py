@@ -39,7 +39,7 @@ def test_a_position_at_the_slot_and_at_the_end_of_the_wal_are_both_healthy(
 ) -> None:
     hold(fake, capture, outbox.confirmed())
     assert refused(capture) == []
-    outbox.record(["00000000-0000-0000-0000-000000000001"])
+    outbox.record("k1")
     end = outbox.execute("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
     hold(fake, capture, int(end))
     assert refused(capture) == []
@@ -49,7 +49,7 @@ def test_a_slot_advanced_past_a_row_is_seen(
     capture: Capture, outbox: Outbox, fake: FakeConnect
 ) -> None:
     hold(fake, capture, outbox.confirmed())
-    outbox.record(["00000000-0000-0000-0000-000000000001"])
+    outbox.record("k1")
     outbox.advance()
     assert refused(capture) == ["slot-ahead"]
 
@@ -60,7 +60,7 @@ def test_a_slot_made_anew_behind_our_back_is_seen(
     hold(fake, capture, outbox.confirmed())
     outbox.drop_slot()
     assert refused(capture) == ["slot-missing"]
-    outbox.record(["00000000-0000-0000-0000-000000000001"])
+    outbox.record("k1")
     outbox.create_slot()
     assert refused(capture) == ["slot-ahead"]
 

@@ -15,7 +15,7 @@ from connectors.capture import Capture
 from connectors.errors import RepairRefusedError
 from connectors.repair import RepairOrder, RepairTools, repair_from_us
 from connectors.source_registry import SourceIdentity
-from tests.integration.connectors.outbox import Outbox
+from tests.integration.connectors.outbox import Outbox, record_in
 from tests.support.postgres import until
 from tests.unit.connectors.fake_connect import FakeConnect
 from tests.unit.connectors.test_source_registry import Remembered
@@ -23,10 +23,6 @@ from tests.unit.connectors.test_source_registry import Remembered
 pytestmark = pytest.mark.postgres
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def uuid(n: int) -> str:
-    return f"00000000-0000-0000-0000-{n:012d}"
 
 
 @pytest.fixture
@@ -56,7 +52,7 @@ def broken(capture: Capture, outbox: Outbox, fake: FakeConnect) -> Capture:
     apply(capture)
     stored = {"partition": {"server": "src.shop"}, "offset": {"lsn_commit": outbox.confirmed()}}
     fake.offsets[capture.name] = [stored]
-    outbox.record([uuid(n) for n in range(10)])
+    outbox.record(*(f"k{n}" for n in range(10)))
     outbox.advance()
     return capture
 
@@ -157,9 +153,18 @@ def test_a_healthy_source_is_not_repaired_by_accident(
     fake.offsets[capture.name] = [stored]
     with pytest.raises(RepairRefusedError, match="nothing to repair"):
         repair.run(capture, order, tools)
-    outbox.record([uuid(1)])
+    outbox.record("k1")
     receipt = repair.run(capture, replace(order, even_if_healthy=True), tools)
     assert receipt.rows == 1
+
+
+def test_a_range_the_outbox_refuses_is_refused_with_its_own_words(
+    broken: Capture, outbox: Outbox, fake: FakeConnect, order: RepairOrder, tools: RepairTools
+) -> None:
+    with pytest.raises(RepairRefusedError, match="from_received_at: must not be older than"):
+        repair.run(broken, replace(order, from_us=0), tools)
+    assert fake.states[broken.name] == "STOPPED"
+    assert repair.run(broken, order, tools).rows == 10
 
 
 def test_a_repair_needs_a_reason(broken: Capture, order: RepairOrder, tools: RepairTools) -> None:
@@ -200,7 +205,7 @@ def test_a_transaction_that_stays_open_is_named_and_the_run_can_be_repeated(
     monkeypatch.setattr(repair, "SLOT_WITHIN_S", 1)
     with outbox.connect() as writer:
         writer.execute("BEGIN")
-        writer.execute("SELECT metering.record(%s::uuid[])", ([uuid(99)],))
+        record_in(writer, "k99")
         with pytest.raises(RepairRefusedError, match=r"open transactions \(process \d+ of"):
             repair.run(broken, order, tools)
         writer.execute("COMMIT")
@@ -213,7 +218,7 @@ def test_a_row_open_while_the_slot_is_made_is_not_lost(
     # The slot waits for the writer; the row is committed before the re-emission looks.
     with outbox.connect() as writer:
         writer.execute("BEGIN")
-        writer.execute("SELECT metering.record(%s::uuid[])", ([uuid(99)],))
+        record_in(writer, "k99")
         result: list[int] = []
         runner = threading.Thread(
             target=lambda: result.append(repair.run(broken, order, tools).rows)

@@ -40,6 +40,8 @@ class FakeConnect:
     comes_up: list[str] = field(default_factory=list)
     #: Stops are acknowledged and ignored.
     ignores_stop: bool = False
+    #: How many times a new connector's status is still unknown.
+    status_comes_late: int = 0
     validation_errors: dict[str, list[str]] = field(default_factory=dict)
     #: (status, body) answered before anything else, first come first served; "drop" closes.
     faults: list[tuple[int, str] | str] = field(default_factory=list)
@@ -121,6 +123,9 @@ class FakeConnect:
             return 200, {**self.configs[name], "name": name}
         if verb == "offsets":
             return 200, {"offsets": self.offsets[name]}
+        if self.status_comes_late:
+            self.status_comes_late -= 1
+            return 404, {"error_code": 404, "message": f"No status found for connector {name}"}
         state = self.states[name]
         task = {"id": 0, "state": self.task_states[name], "worker_id": "w"}
         if self.task_states[name] == "FAILED":

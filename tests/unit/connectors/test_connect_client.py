@@ -137,6 +137,23 @@ def test_a_connector_is_created_stopped(fake: FakeConnect, client: ConnectClient
     assert client.config(NAME) == CONFIG
 
 
+def test_a_new_connector_is_waited_for_until_its_status_is_known(
+    fake: FakeConnect, client: ConnectClient, time: FakeTime
+) -> None:
+    fake.status_comes_late = 3
+    client.create_stopped(NAME, CONFIG)
+    assert len(time.waits_s) == 3
+    assert client.status(NAME).state == "STOPPED"
+
+
+def test_a_new_connector_whose_status_never_comes_is_not_believed(
+    fake: FakeConnect, client: ConnectClient
+) -> None:
+    fake.status_comes_late = 10_000
+    with pytest.raises(ConnectorUnknownError):
+        client.create_stopped(NAME, CONFIG)
+
+
 def test_a_creation_whose_answer_was_lost_is_recognised(
     fake: FakeConnect, client: ConnectClient
 ) -> None:
