@@ -32,6 +32,9 @@ class Assigned:
     committed: int = -2
     """Applied offset last committed to the group; below -1 for none."""
 
+    high: int = -1
+    """Offset after the log's last record, as of the latest fetch; -1 for unknown."""
+
     @property
     def is_fed(self) -> bool:
         """Whether its records may be handed over now."""

@@ -206,6 +206,7 @@ class Feeder:
         if now_s - self._committed_s >= _COMMIT_EVERY_S:
             self._committed_s = now_s
             group.offsets.commit(group.assigned.values(), wait=False)
+            group.note_marks()
 
     def _on_error(self, error: KafkaError) -> None:
         """Note what librdkafka tells of a dead broker, many times a second; log it now and then."""

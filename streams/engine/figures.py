@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from streams.engine.group import Group
 from streams.engine.hand_over import HandOver
 
@@ -25,7 +23,7 @@ class PartitionFigures:
     levels: int
     """Levels held."""
     lag: int | None
-    """Records not yet settled, by the last fetch; None before the first."""
+    """Records not yet settled, by the latest fetch; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +72,5 @@ def _partition(group: Group, partition: int) -> PartitionFigures:
         meta.acknowledged,
         meta.unsent,
         meta.levels,
-        _lag(group, partition, meta.applied),
+        max(0, assigned.high - meta.applied - 1) if assigned.high >= 0 else None,
     )
-
-
-def _lag(group: Group, partition: int, applied: int) -> int | None:
-    try:
-        marks = group.consumer.get_watermark_offsets(
-            TopicPartition(group.topic, partition), cached=True
-        )
-    except (KafkaException, RuntimeError):
-        # Before the first fetch, or while the consumer closes.
-        return None
-    high = marks[1]
-    return max(0, high - applied - 1) if high >= 0 else None

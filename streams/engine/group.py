@@ -60,7 +60,6 @@ class Group:
         self.held: dict[int, str] = {}
         """Why partitions are held; replaced, never changed."""
         self.recoveries = 0
-        self.joined = False
         """Whether the group has answered: an assignment came, be it an empty one."""
         self._recover = recover
         self._fail_stop = fail_stop
@@ -86,7 +85,6 @@ class Group:
         )
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.joined = True
         # An explicit offset: with none the first assignment of a new group is an error.
         positions = [TopicPartition(self.topic, p.partition, OFFSET_BEGINNING) for p in partitions]
         consumer.incremental_assign(positions)
@@ -247,6 +245,17 @@ class Group:
                 log.warning("seek_failed", position=str(position), error=str(exception))
                 continue
             assigned.must_seek = False
+
+    def note_marks(self) -> None:
+        """Note where the logs end, for lag.
+
+        Here and not where it is shown: asked from another thread while this one fetches, the client
+        locks up for good.
+        """
+        for assigned in self.assigned.values():
+            position = TopicPartition(self.topic, assigned.partition)
+            marks = self.consumer.get_watermark_offsets(position, cached=True)
+            assigned.high = marks[1] if marks is not None else -1
 
     # -- end ---------------------------------------------------------------------------------------
 
