@@ -39,6 +39,8 @@ CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 95.0
 """Above the 90 s after which a worker gives up on a request itself, so that its answer is seen."""
 
+_CREATED_WITHIN_S = 30.0
+
 
 class ConnectClient:
     """A Connect cluster, reached through one of its workers.

@@ -38,6 +38,3 @@ class Waiting:
                 return found
             self.sleep(pause_s)
             pause_s = min(1.0, 2 * pause_s)
-
-
-_CREATED_WITHIN_S = 30.0
