@@ -8,7 +8,6 @@ an exit code; a traceback only with --debug.
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -88,7 +87,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"tailrace {version('tailrace')}")
+        # Imported here: it alone would cost a third of the time that --help may take.
+        metadata = import_module("importlib.metadata")
+        typer.echo(f"tailrace {metadata.version('tailrace')}")
         raise typer.Exit
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.integration.cli.conftest import World, new_key
@@ -115,3 +118,30 @@ def test_without_the_path_nothing_is_judged(world: World) -> None:
     assert "canaries of partitions 0, 1, 2" in audit.err
     assert "nothing can be judged yet" in audit.err
     assert "next: see `tailrace connector status`" in audit.err
+
+
+def test_writers_at_full_speed_during_the_audit_are_never_called_lost(world: World) -> None:
+    stop = threading.Event()
+
+    def write() -> int:
+        written = 0
+        with world.outbox.connect() as conn:
+            while not stop.is_set():
+                conn.execute(
+                    "SELECT metering.record_usage('acme', 'api_calls', 1, %s)", (new_key(),)
+                )
+                written += 1
+        return written
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        try:
+            audits = [world.cli.json("audit", "audit") for _ in range(3)]
+        finally:
+            stop.set()
+        assert writer.result() > 0
+    assert [(a["lost"], a["double"], a["ok"]) for a in audits] == [(0, 0, True)] * 3
+    assert any(a["registry"]["minutes_open"] for a in audits)
+    settled = world.cli.json("audit", "audit")
+    assert (settled["ok"], settled["registry"]["minutes_open"]) == (True, 0)
+    assert settled["registry"]["identities"] == writer.result()
