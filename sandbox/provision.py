@@ -105,12 +105,22 @@ def capture(installation: Installation) -> str:
     with psycopg.connect(installation.postgres.dsn("ledger"), autocommit=True) as ledger:
         new = register(LedgerSources(ledger), held.identity)
     done = capture_apply.apply(held)
-    # Without a stored position a start is only harmless before the first row was ever captured.
-    first = new or done.outcome is capture_apply.Outcome.CREATED
+    # Without a stored position a start is only harmless before a row could have been captured; a
+    # connector that is new to Connect may only mean that Kafka's data was deleted.
+    first = new or _nothing_recorded(installation)
     status = capture_apply.start(held, Start.FIRST if first else Start.GO_ON)
     if first:
         _first_position(installation, held)
     return f"connector {status.state}, {done.outcome.value}"
+
+
+def _nothing_recorded(installation: Installation) -> bool:
+    with psycopg.connect(installation.postgres.dsn("service"), autocommit=True) as service:
+        row = service.execute(
+            "SELECT EXISTS (SELECT FROM metering.usage_outbox)"
+            " OR EXISTS (SELECT FROM metering.usage_key)"
+        ).fetchone()
+    return row == (False,)
 
 
 def _first_position(installation: Installation, held: Capture) -> None:
