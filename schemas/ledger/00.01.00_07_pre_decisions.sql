@@ -85,6 +85,55 @@ BEGIN
 END
 $$;
 
+-- Clear a finding that has been settled; the series it held is cut again once no other holds it.
+CREATE FUNCTION ledger.clear_finding(wanted bigint, reason text) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    f ledger.finding;
+BEGIN
+    IF btrim(coalesce(reason, '')) = '' THEN
+        RAISE EXCEPTION 'reason: say how the contradiction was settled'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    UPDATE ledger.finding SET cleared_at = now(), cleared_by = session_user, why = reason
+    WHERE finding_id = wanted AND cleared_at IS NULL RETURNING * INTO f;
+    IF f.finding_id IS NULL THEN
+        RAISE EXCEPTION 'finding: % is not open', wanted
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    UPDATE ledger.level l SET held = false, due_at = coalesce(l.due_at, greatest(l.window_end, now()))
+    WHERE f.kind LIKE 'level%' AND l.held
+      AND l.tenant_id = f.detail ->> 'tenant_id' AND l.metric = f.detail ->> 'metric'
+      AND l.window_start = (f.detail ->> 'window_start')::timestamptz
+      AND l.catalogue_version = (f.detail ->> 'version')::integer
+      AND l.shard = (f.detail ->> 'shard')::integer AND l.log_id = (f.detail ->> 'log_id')::uuid
+      AND NOT EXISTS (SELECT FROM ledger.finding o
+                      WHERE o.cleared_at IS NULL AND o.kind LIKE 'level%'
+                        AND o.detail - 'told' - 'recorded' = f.detail - 'told' - 'recorded');
+    INSERT INTO ledger.audit_log (action, subject, detail)
+    VALUES ('clear_finding', wanted::text, jsonb_build_object('why', reason));
+END
+$$;
+
+-- Let a paused lane go on; what it waits for is looked at afresh.
+CREATE FUNCTION ledger.resume_lane(wanted bigint, reason text) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE ledger.lane SET paused = false, pause_reason = NULL WHERE lane_id = wanted AND paused;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM ledger.wake(ARRAY[wanted]);
+    INSERT INTO ledger.audit_log (action, subject, detail)
+    VALUES ('resume_lane', wanted::text, jsonb_build_object('why', reason));
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION ledger.lock_open_item(item bigint) RETURNS ledger.parked
 LANGUAGE plpgsql
 AS $$

@@ -47,7 +47,7 @@ CROSS JOIN LATERAL (
                         WHERE m.lane_id = l.lane_id AND m.window_start = x.window_start
                           AND m.window_end = x.window_end AND m.state = 'pending'
                           AND NOT m.possibly_executed AND NOT m.per_entry))
-                ORDER BY x.window_start, x.entry_id LIMIT 5000) AS u) AS w) AS s
+                ORDER BY x.window_start, x.entry_id LIMIT 1000) AS u) AS w) AS s
     WHERE greatest_sum < 1000000000000000
     GROUP BY window_start, window_end, single
     -- A negative amount never overtakes what is not settled: it could eat other usage.

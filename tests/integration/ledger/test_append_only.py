@@ -106,6 +106,8 @@ SERVICE_MUST_NOT = (
     "SELECT ledger.approve(1, 'x')",
     "SELECT ledger.correct('t', 'api_calls', now(), 1, 'k', 'w')",
     "SELECT ledger.lift_halt('x', 'y')",
+    "SELECT ledger.clear_finding(1, 'y')",
+    "SELECT ledger.resume_lane(1, 'y')",
     "SELECT ledger.open_log('t', gen_random_uuid(), 'x')",
     "CREATE TABLE ledger.own ()",
     "DROP TABLE ledger.meter_log",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -186,3 +187,36 @@ async def test_a_log_is_not_opened_without_a_reason(world: World) -> None:
 
 async def test_lifting_a_halt_that_is_not_there_says_so(world: World) -> None:
     assert decide(world, "lift_halt('ledger_went_back', 'x')") is False
+
+
+async def test_a_held_series_goes_on_when_its_last_finding_is_cleared(world: World) -> None:
+    await world.map()
+    level = world.level(world.series(), 3, 30)
+    await world.tell(levels=(level, world.level(world.series(back=6), 1, 7)))
+    await world.tell(levels=(replace(level, total=31),))
+    await world.tell(levels=(replace(level, birth_offset=8),))
+    assert values(await world.drain()) == [7]
+    one, two = (row[0] for row in world.rows("SELECT finding_id FROM ledger.finding ORDER BY 1"))
+
+    decide(world, "clear_finding(%s, 'compared with the topic')", one)
+    assert await world.drain() == []
+    decide(world, "clear_finding(%s, 'compared with the topic')", two)
+
+    assert values(await world.drain()) == [30]
+    assert await world.ledger.audit.findings(5) == []
+    for finding, reason in ((one, "again"), (two, " ")):
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            decide(world, "clear_finding(%s, %s)", finding, reason)
+
+
+async def test_a_paused_lane_is_resumed(world: World) -> None:
+    await world.map()
+    await world.tell(events=(world.event("a", 4),))
+    lane = world.value("SELECT lane_id FROM ledger.lane")
+    world.admin.execute("UPDATE ledger.lane SET paused = true, pause_reason = 'x'")
+    assert await world.claim() == []
+
+    assert decide(world, "resume_lane(%s, 'put right')", lane) is True
+    assert decide(world, "resume_lane(%s, 'put right')", lane) is False
+
+    assert values(await world.drain()) == [4]
