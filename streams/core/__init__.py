@@ -1,6 +1,30 @@
 """The rules: plain functions from values to values. No clock, no environment, no input or output.
 
-Read in the order of the journey: `identity`, `event`, `envelope`, `catalogue`, `window`, `verdict`,
-`level`, `cell`, `fact`, `lane`, `meter_event`, `publication`, `retry`, `dead_letter`, `review`,
-`audit`.
+Read in the order of the journey:
+
+`instant`: microseconds in UTC, and their one form on the wire.
+`quantity`: decimal text as a whole number of the meter's units.
+`identity`: what names a usage event for ever, and what makes two recordings equal.
+`event`: what a record can be.
+`envelope`: the bytes of a record, read.
+`catalogue`: the dated rule book, and the version that judges an event.
+`meters_file`: `meters.toml` as new lines of that book.
+`window`: the half-open window of an instant.
+`verdict`: accepted, for a person, dead, or to wait.
+`decided`: what is known before a chunk is decided, and what follows from it.
+`admission`: a chunk, decided record by record.
+`level`: readings that grow with what was accepted.
+`output`: the records that others read.
+`parked`: what a person or a programmer must look at.
+`fact`: what the ledger is told.
+`fact_codec`: facts at rest until the ledger has them.
+`lane`: requests to one customer's meter, in order.
+`meter_event`: entries frozen into one request.
+`live_meter`: the meter that Stripe has, against the catalogue.
+`observation`: what was seen of an attempt.
+`outcome`: what an attempt can mean.
+`publication`: an observation, classified.
+`retry`: when to try again, and whether at all.
+`settlement`: what the ledger writes about an attempt.
+`audit`: the proof that nothing was lost and nothing made up.
 """

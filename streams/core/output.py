@@ -1,6 +1,7 @@
 """Output records: what stands in usage.accepted, usage.review and usage.dead-letter.
 
-They are produced at least once, so each names its source partition and offset: a reader keeps the
+In: a verdict and the record it is about. Out: the bytes that other people's tools read. They are
+produced at least once, so each names its source partition and offset: a reader keeps the
 first per event id, or leaves out offsets it has already covered.
 """
 

@@ -5,7 +5,13 @@ from hashlib import sha256
 
 import pytest
 
-from streams.core.identity import content_digest, correction_id, event_id, length_prefixed
+from streams.core.identity import (
+    content_digest,
+    correction_id,
+    event_id,
+    length_prefixed,
+    log_uuid,
+)
 from streams.core.instant import DAY_US, HOUR_US, MINUTE_US, SECOND_US, duration_us, from_us, to_us
 from streams.core.quantity import from_units, to_units
 
@@ -32,6 +38,11 @@ def test_content_is_metric_quantity_and_the_given_instant() -> None:
     )
     given = b"\0\0\0\x1b1970-01-01T00:00:00.000000Z"
     assert content_digest(identity, "m", "1.5", 0) == sha256(identity + parts + given).digest()[:16]
+
+
+@pytest.mark.parametrize("text", ["__________8_-AAAAAAAAA", "//////////8/+AAAAAAAAA"])
+def test_a_topics_id_is_one_uuid_in_either_alphabet(text: str) -> None:
+    assert log_uuid(text) == "ffffffff-ffff-ffff-3ff8-000000000000"
 
 
 def test_an_instant_without_a_zone_is_refused() -> None:
