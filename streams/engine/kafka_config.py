@@ -62,6 +62,8 @@ def reader_config(settings: EngineSettings) -> Config:
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
+        # Questions wait behind a fetch on the same connection; the default is half a second.
+        "fetch.wait.max.ms": 10,
         "check.crcs": True,
         # The anchor is read from any source log, the packed log is plain.
         "isolation.level": "read_committed",

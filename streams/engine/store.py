@@ -60,6 +60,7 @@ class Store:
         self._cache = cache
         self._kinds = dict(families)
         self._db = self._open()
+        self._is_open = True
         self._families: dict[str, Rdict] = {}
         for name in families:
             with _faults(path):
@@ -169,11 +170,16 @@ class Store:
             self._db.flush()
 
     def close(self) -> None:
-        """Close; every handle is dropped first, or the lock of the directory would stay."""
+        """Close; every handle is dropped first, or the lock of the directory would stay.
+
+        May be called twice.
+        """
         self._families.clear()
-        with _faults(self.path):
-            self._db.close()
-        del self._db
+        if self._is_open:
+            self._is_open = False
+            with _faults(self.path):
+                self._db.close()
+            del self._db
 
 
 class Batch:

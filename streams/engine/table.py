@@ -4,6 +4,7 @@ A settled chunk is one atomic write. What was read from a table that was closed 
 thrown away; every method of a closed table raises `TableClosed`.
 """
 
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -178,13 +179,17 @@ def open_table(
         StateUnavailable: the disk is full or not accessible.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
     store = Store(path, FAMILIES, cache)
     try:
         data = store.meta(META_KEY)
         meta = table_meta.decode(data) if data is not None else None
         if meta is None or not meta.complete or meta.width_ms != width_ms:
-            for family in FAMILIES:
-                store.recreate(family)
+            if not is_new:
+                # Faster than emptying its families, each of which waits for the disk.
+                store.close()
+                shutil.rmtree(path)
+                store = Store(path, FAMILIES, cache)
             meta = Meta(
                 format=table_meta.FORMAT,
                 complete=False,
