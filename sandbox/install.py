@@ -71,7 +71,9 @@ def steps(installation: Installation) -> list[Step]:
     return [
         Step("databases", lambda: databases(installation), after=("postgres",)),
         Step("outbox", lambda: provision.outbox_schema(installation), after=("databases",)),
-        Step("ledger", lambda: provision.ledger_schema(installation), after=("databases",)),
+        # Not beside the outbox: PostgreSQL fails to create a logical slot inside a block while
+        # another database's catalogue changes ("snapshot reference is not owned").
+        Step("ledger", lambda: provision.ledger_schema(installation), after=("outbox",)),
         Step("topics", lambda: provision.topics_step(installation), after=("kafka",)),
         Step("meters", lambda: provision.meters(installation), after=("ledger", "outbox")),
         Step(

@@ -24,6 +24,7 @@ from connectors.source_registry import expect, identify, register
 from connectors.source_settings import SourceSettings
 from sandbox.ports import LOOPBACK
 from sandbox.stripe import METERS_FILE
+from schemas.errors import MigrationChangedError
 from schemas.migrations import install
 from streams import topics
 from streams.adapters.ledger import open_ledger
@@ -31,7 +32,10 @@ from streams.adapters.ledger_catalogue import LedgerSources
 from streams.core.meters_file import parse, plan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sandbox.install import Installation
+    from schemas.migrations import SchemaName
     from streams.core.catalogue import MeterVersion
 
 SOURCE: Final = "sandbox"
@@ -41,12 +45,15 @@ ACTOR: Final = "sandbox"
 FIRST_POSITION_S: Final = 30.0
 
 
+class KeptDataError(Exception):
+    """The data of an earlier sandbox does not fit this version. The message names both ways on."""
+
+
 def outbox_schema(installation: Installation) -> str:
     """The service's side: outbox, publication, slot, and who may use what."""
     with psycopg.connect(installation.postgres.dsn("service"), autocommit=True) as connection:
-        applied = install(
-            connection, "outbox", parameters={"source": SOURCE, "partitions": PARTITIONS}
-        )
+        parameters: dict[str, str | int] = {"source": SOURCE, "partitions": PARTITIONS}
+        applied = _install(connection, "outbox", parameters)
         _grant(connection, installation.writer_login, "metering_writer", "metering_corrector")
         _grant(connection, installation.ops_login, "metering_ops")
         _set_password(connection, "metering_cdc", installation.secrets.cdc)
@@ -56,9 +63,24 @@ def outbox_schema(installation: Installation) -> str:
 def ledger_schema(installation: Installation) -> str:
     """The ledger's side."""
     with psycopg.connect(installation.postgres.dsn("ledger"), autocommit=True) as connection:
-        applied = install(connection, "ledger", parameters={})
+        applied = _install(connection, "ledger", {})
         _grant(connection, installation.ledger_login, "ledger_service", "ledger_finance")
     return _said(applied)
+
+
+def _install(
+    connection: psycopg.Connection, schema: SchemaName, parameters: Mapping[str, str | int]
+) -> list[str]:
+    """Installs a schema.
+
+    Raises:
+        KeptDataError: The kept data was made by another version of the migrations.
+    """
+    try:
+        return install(connection, schema, parameters=parameters)
+    except MigrationChangedError as problem:
+        message = f"{problem}; or start afresh, without the kept data: `sandbox down --wipe`"
+        raise KeptDataError(message) from problem
 
 
 def topics_step(installation: Installation) -> str:
