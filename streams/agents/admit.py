@@ -155,6 +155,7 @@ def settlement_of(chunk: Chunk, decided: Decided, catalogue: Catalogue) -> Settl
         timestamp_ms_max=max(record.timestamp_ms for record in records),
         received_max_us=decided.received_max_us if decided.seen else -1,
         seen=decided.seen,
+        pinned=decided.pinned,
         levels=[(encode_key(k), encode_reading(r)) for k, r in decided.readings.items()],
         unsent=[
             (unsent_key(offset, sequence), fact_codec.encode(fact))
