@@ -6,10 +6,11 @@ everything that needs a running loop is made in `Service.run`.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import faust
 import structlog
@@ -22,13 +23,16 @@ from streams.agents.admit import WAITS_FOR_LEDGER, Admitter
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
-from streams.agents.memory import memory_of
+from streams.agents.memory import PartitionMemory, memories_of
 from streams.agents.publish import Lent, Publisher
 from streams.engine.chunk import Chunk
+from streams.engine.errors import TableClosed
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.feeder import Feeder
 from streams.settings import Settings
 
+FOR_EVER_US: Final = 1 << 62
+"""No skew cutoff is known for the series: it is kept."""
 log = structlog.get_logger("worker")
 
 
@@ -182,9 +186,23 @@ class Service:
     async def _tell(self) -> None:
         parts, pause_s = self._running, self.settings.facts_interval_ms / 1_000
         while True:
-            await parts.facts.send([memory_of(t) for t in parts.feeder.tables.values()])
+            memories = memories_of(parts.feeder.tables.values())
+            await parts.facts.send(memories)
+            self._forget_closed(parts, memories)
             self._resume_waiting(parts)
             await asyncio.sleep(pause_s)
+
+    def _forget_closed(self, parts: Parts, memories: list[PartitionMemory]) -> None:
+        """State stays as large as the horizon, however long the worker lives."""
+        catalogue = parts.book.catalogue
+        if catalogue is None:
+            return
+        skews = {(v.metric, v.version): v.skew_max_us for v in catalogue.versions}
+        for memory in memories:
+            with contextlib.suppress(TableClosed):
+                memory.drop_closed(
+                    lambda s: skews.get((s.metric, s.catalogue_version), FOR_EVER_US)
+                )
 
     def _resume_waiting(self, parts: Parts) -> None:
         """Partitions that waited for the catalogue alone go on once it can be read."""

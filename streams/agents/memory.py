@@ -4,8 +4,11 @@ The state store holds the same, written before memory changes; so memory is drop
 thought whenever a chunk fails or a partition moves.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from streams.core.fact import Series
+from streams.core.instant import MINUTE_US
 from streams.core.level import (
     Key,
     Reading,
@@ -14,6 +17,7 @@ from streams.core.level import (
     encode_key,
     encode_reading,
 )
+from streams.engine.errors import TableClosed
 from streams.engine.table import PartitionTable
 
 
@@ -25,6 +29,7 @@ class PartitionMemory:
         self.readings: dict[Key, Reading] = {}
         self.dirty: set[Key] = set()
         self.catalogue_hash = b""
+        self._dropped_below_us = -1
         for raw_key, raw_reading in table.levels():
             key, reading = decode_key(raw_key), decode_reading(raw_reading)
             self.readings[key] = reading
@@ -56,6 +61,37 @@ class PartitionMemory:
         self.readings.update(changed)
         self.dirty.difference_update(k for k, r in changed.items() if not r.dirty)
 
+    def drop_closed(self, skew_max_us: Callable[[Series], int]) -> int:
+        """Forgets readings that nothing can change any more; the number forgotten.
+
+        At or below the floor every first copy goes to review, so no usage can be accepted into a
+        window that ended a skew cutoff before the floor, and no identity into a cell below it.
+
+        Args:
+            skew_max_us: the skew cutoff of the meter version that a series belongs to.
+
+        Raises:
+            TableClosed: the partition was handed over meanwhile; nothing is changed.
+        """
+        floor_us = self.table.floor_us
+        if floor_us <= self._dropped_below_us:
+            return 0
+        closed = [
+            key
+            for key, reading in self.readings.items()
+            if not reading.dirty
+            and (
+                key.window_end_us + skew_max_us(key) <= floor_us
+                if isinstance(key, Series)
+                else key.minute_us + MINUTE_US <= floor_us
+            )
+        ]
+        self.table.drop_levels(encode_key(key) for key in closed)
+        for key in closed:
+            del self.readings[key]
+        self._dropped_below_us = floor_us
+        return len(closed)
+
 
 def memory_of(table: PartitionTable) -> PartitionMemory:
     """The memory of this very table, loaded where there is none yet.
@@ -65,3 +101,12 @@ def memory_of(table: PartitionTable) -> PartitionMemory:
     if not isinstance(table.memory, PartitionMemory):
         table.memory = PartitionMemory(table)
     return table.memory
+
+
+def memories_of(tables: Iterable[PartitionTable]) -> list[PartitionMemory]:
+    """The memories of the tables that are still open; a partition may move at any moment."""
+    memories = []
+    for table in tables:
+        with contextlib.suppress(TableClosed):
+            memories.append(memory_of(table))
+    return memories
