@@ -959,7 +959,14 @@ DECLARE
     until timestamptz := now() + lease_ms * interval '1 millisecond';
 BEGIN
     UPDATE ledger.meter_event m
-    SET first_attempt_at = coalesce(m.first_attempt_at, now()),
+    -- The fence counts from the earliest attempt that Stripe can have met: what was provably never
+    -- sent, however often, leaves the whole time.
+    SET first_attempt_at = CASE
+            WHEN m.possibly_executed OR EXISTS (
+                SELECT FROM ledger.attempt a
+                WHERE a.meter_event_id = m.meter_event_id AND a.finished_at IS NULL)
+            THEN coalesce(m.first_attempt_at, now())
+            ELSE now() END,
         next_attempt_at = until,
         possibly_executed = m.possibly_executed OR EXISTS (
             SELECT FROM ledger.attempt a

@@ -166,12 +166,28 @@ async def test_a_failed_attempt_waits_and_is_tried_again_unchanged(world: World)
             attempt_id=first.attempt_id,
             now_us=first.now_us,
             lease_until_us=first.lease_until_us,
+            first_attempt_at_us=first.first_attempt_at_us,
             attempts_used=0,
             previous_attempts=0,
         )
         == first
     )
     assert (second.attempts_used, second.previous_attempts) == (1, 1)
+    # Stripe cannot have met the identifier before: the fence begins with this attempt.
+    assert second.first_attempt_at_us > first.first_attempt_at_us
+
+
+async def test_the_fence_counts_from_the_attempt_that_may_have_been_executed(world: World) -> None:
+    await world.map()
+    await world.tell(events=(world.event("a", 4),))
+    first = await world.only_claim()
+    await world.settle(first, "ambiguous", delay_ms=1_000)
+    world.due_now()
+
+    second = await world.only_claim()
+
+    assert second.possibly_executed
+    assert second.first_attempt_at_us == first.first_attempt_at_us
 
 
 async def test_a_waiting_request_delays_no_other_lane_and_no_other_window(world: World) -> None:
