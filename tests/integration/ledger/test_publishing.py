@@ -181,7 +181,7 @@ async def test_the_fence_counts_from_the_attempt_that_may_have_been_executed(wor
     await world.map()
     await world.tell(events=(world.event("a", 4),))
     first = await world.only_claim()
-    await world.settle(first, "ambiguous", delay_ms=1_000)
+    await world.settle(first, "ambiguous", delay_ms=1_000, executed=True)
     world.due_now()
 
     second = await world.only_claim()
