@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sandbox import clock, control, jars, machine, ports, secrets, stack, wanted
+from sandbox import clock, control, jars, machine, ports, secrets, service_sql, stack, wanted
 from sandbox.control import Console, ControlError, NotRunningError
 from sandbox.kafka import KafkaError
 from sandbox.machine import MachineError
@@ -154,6 +154,21 @@ def shift(
         control.shift_clock(paths, clock.parse_offset(offset))
     has = clock.read_offset(paths.clock)
     typer.echo("the machine's own clock" if has is None else f"{has:+d} s")
+
+
+@app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help="One SQL statement.", metavar="STATEMENT")],
+    directory: Dir = None,
+) -> None:
+    """Run SQL as the service does, with the login that may record usage and nothing else."""
+    dsn = str(control.state(_paths(directory))["writer_dsn"])
+    try:
+        for line in service_sql.run(dsn, statement):
+            typer.echo(line)
+    except service_sql.StatementError as problem:
+        typer.echo(str(problem), err=True)
+        raise typer.Exit(1) from None
 
 
 @app.command()

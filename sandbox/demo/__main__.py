@@ -131,11 +131,18 @@ def _prove(stack: DemoStack, screen: Screen, expected: Expected) -> None:
     )
 
 
-NEXT = """
-Three commands to try next
-  tailrace sandbox up                                  the same stack, and it stays
-  tailrace trace acme order-conflict                   one event's whole journey
-  tailrace audit                                       the proof, whenever you want it"""
+def next_commands(directory: Path) -> str:
+    """What to type next; each works as it stands, on the demo's own data."""
+    tool = "tailrace" if shutil.which("tailrace") else ".venv/bin/tailrace"
+    where = f"--dir {directory}"
+    lines = (
+        (f"{tool} sandbox up {where}", "the same stack again, with its data; it stays"),
+        (f"{tool} trace acme order-conflict {where}", "one event's whole journey"),
+        (f"{tool} audit {where}", "the proof, whenever you want it"),
+    )
+    width = max(len(command) for command, _ in lines)
+    shown = "\n".join(f"  {command.ljust(width)}   {meaning}" for command, meaning in lines)
+    return f"\nThree commands to try next\n{shown}"
 
 
 def main(
@@ -165,7 +172,7 @@ def main(
             screen.chapter("Stopping")
             code = sandbox("down", directory=directory)
             screen.check("stopped in order, nothing left behind", holds=code == 0)
-    screen.plain(NEXT)
+    screen.plain(next_commands(directory))
     if screen.failures:
         screen.plain(
             f"\nFAILED: {len(screen.failures)} of the demo's checks; logs: {directory}/logs"
