@@ -37,8 +37,8 @@ class Broker:
 
     def describe_topics(
         self,
-        topics: TopicCollection,
-        **_: Any,  # noqa: ARG002  # as the client calls it
+        topics: TopicCollection,  # noqa: ARG002  # as the client calls it
+        **_: Any,
     ) -> dict[str, "Future[Any]"]:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         future: Future[Any] = Future()
