@@ -1,0 +1,312 @@
+"""The contenders: how each is started, when it has done the job, and what it says came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import psycopg
+import requests
+
+from sandbox.ports import free_ports
+from sandbox.stack import part_environment
+from streams import topics
+from tests.bench import bare_loop, naive_faust
+from tests.bench.oracle import ID_MODULUS, Series, Tally
+from tests.bench.stack import wait_for
+from tests.bench.workload import SCALES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from tests.bench.stack import Stack
+
+COMMIT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """One start of one contender."""
+
+    stack: Stack
+    source: str
+    folder: Path
+    """Its own: data, log, result."""
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A process to run from the project's root."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+class Contender(ABC):
+    """One way to do the job. One object per heat."""
+
+    name: str
+    says: str
+    """What it is, for the table."""
+
+    def __init__(self, heat: Heat) -> None:
+        self.heat = heat
+        self.stack = heat.stack
+
+    @abstractmethod
+    def prepare(self) -> Command:
+        """Makes its topics and databases; what to start."""
+
+    @abstractmethod
+    def outputs(self) -> tuple[str, str, str]:
+        """Its topics of accepted, late and malformed records."""
+
+    @abstractmethod
+    def finished(self, expected: Tally) -> bool:
+        """Whether everything is done and durable, by its own means. Asked many times a second."""
+
+    @abstractmethod
+    def tell(self) -> Tally:
+        """What came of it; asked once, while it still runs."""
+
+    def clean(self) -> None:
+        """Removes what the next heat does not need."""
+        self.stack.drop(*self.outputs())
+
+    def _from_outputs(self) -> Tally:
+        """Accepted, late and malformed, counted in the output topics themselves."""
+        accepted, review, dead = self.outputs()
+        tally = Tally()
+        for _, value in self.stack.read(accepted):
+            event = _JSON.decode(value or b"").event
+            tally.ids = (tally.ids + int(event.event_id.replace("-", ""), 16)) % ID_MODULUS
+            tally.accepted += 1
+        tally.late = sum(1 for _ in self.stack.read(review))
+        tally.malformed = sum(1 for _ in self.stack.read(dead))
+        return tally
+
+
+class _Named(msgspec.Struct):
+    event_id: str
+
+
+class _Output(msgspec.Struct):
+    event: _Named
+
+
+_JSON: Final = msgspec.json.Decoder(_Output)
+
+
+class Tailrace(Contender):
+    """The product's own worker, as `tailrace worker` runs it."""
+
+    name = "tailrace"
+    says = "the product's worker: state, packed log, outputs, facts in the ledger"
+
+    def __init__(self, heat: Heat) -> None:
+        super().__init__(heat)
+        self._database = f"ledger_{heat.number}"
+        self._metrics = f"http://127.0.0.1:{(port := free_ports(1)[0])}/metrics"
+        self._port = port
+        self._owner: psycopg.Connection | None = None
+
+    def prepare(self) -> Command:
+        """A fresh ledger and fresh topics, but the same source."""
+        self.stack.renew(*self.outputs(), topics.ADMIT_LOG)
+        worker_dsn, owner_dsn = self.stack.fresh_ledger(self._database)
+        self._owner = psycopg.connect(owner_dsn, autocommit=True)
+        env = {
+            **part_environment(os.environ),
+            **self.stack.facts["settings"],
+            "TAILRACE_LEDGER_DSN": worker_dsn,
+            "TAILRACE_GROUP": f"bench-{self.heat.number}",
+            "TAILRACE_DATA_DIR": str(self.heat.folder / "data"),
+            "TAILRACE_METRICS_PORT": str(self._port),
+            "TAILRACE_FACTS_INTERVAL_MS": "1000",
+            "TAILRACE_LOG_LEVEL": "warning",
+            # Windows of a past day are due at once. Publishing them is another job, and another
+            # benchmark: here nothing is due before the clock has stopped.
+            "TAILRACE_PUBLISH_INTERVAL_MS": "60000",
+        }
+        return Command((sys.executable, "-m", "streams.cli.main", "worker"), env)
+
+    def outputs(self) -> tuple[str, str, str]:
+        """The product's own topics."""
+        return topics.ACCEPTED, topics.REVIEW, topics.DEAD_LETTER
+
+    def finished(self, expected: Tally) -> bool:
+        """The ledger holds the facts of every record."""
+        rows = self._ask("SELECT coalesce(sum(position + 1), 0) FROM ledger.position")
+        return int(rows[0][0]) >= expected.records
+
+    def tell(self) -> Tally:
+        """Totals from the ledger, counts from the topics and the worker's own metrics."""
+        tally = self._from_outputs()
+        tally.totals = {
+            (tenant, metric, hour): (count, Decimal(total).scaleb(-SCALES[metric]))
+            for tenant, metric, hour, count, total in self._ask(
+                "SELECT tenant_id, metric, to_char(window_start AT TIME ZONE 'UTC',"
+                " 'YYYY-MM-DD\"T\"HH24'), count, total FROM ledger.level"
+            )
+        }
+        parked = dict(self._ask("SELECT kind, count(*) FROM ledger.parked GROUP BY kind"))
+        if (parked.get("review", 0), parked.get("dead", 0)) != (tally.late, tally.malformed):
+            tally.late, tally.malformed = -parked.get("review", 0), -parked.get("dead", 0)
+        figures = _figures(requests.get(self._metrics, timeout=10).text)
+        tally.records = int(figures["usage_records_total"])
+        tally.duplicates = int(figures['usage_verdicts_total{verdict="duplicate"}'])
+        return tally
+
+    def clean(self) -> None:
+        """The source topic stays for the next heat."""
+        if self._owner is not None:
+            self._owner.close()
+        self.stack.drop_ledger(self._database)
+
+    def _ask(self, statement: str) -> list[tuple[Any, ...]]:
+        if self._owner is None:
+            message = "prepare comes first"
+            raise RuntimeError(message)
+        return self._owner.execute(statement.encode()).fetchall()
+
+
+class Loop(Contender):
+    """The ceiling: `bare_loop`."""
+
+    name = "loop"
+    says = "bare confluent loop: RocksDB, packed changelog, outputs; no group, no ledger"
+
+    @property
+    def _prefix(self) -> str:
+        return f"bench.loop.{self.heat.number}"
+
+    def prepare(self) -> Command:
+        """Topics of its own."""
+        self.stack.renew(*self.outputs(), f"{self._prefix}.changelog")
+        task = bare_loop.Task(
+            bootstrap=self.stack.bootstrap,
+            source=self.heat.source,
+            outputs=self._prefix,
+            changelog=f"{self._prefix}.changelog",
+            data=str(self.heat.folder / "data"),
+            result=str(self.heat.folder / "result.json"),
+            ends=self.stack.ends(self.heat.source),
+            scales=dict(SCALES),
+        )
+        argument = msgspec.json.encode(task).decode()
+        argv = (sys.executable, "-m", "tests.bench.bare_loop", argument)
+        return Command(argv, part_environment(os.environ))
+
+    def outputs(self) -> tuple[str, str, str]:
+        """Its own topics."""
+        return _three(self._prefix)
+
+    def finished(self, expected: Tally) -> bool:
+        """It has written its result."""
+        del expected
+        return (self.heat.folder / "result.json").exists()
+
+    def tell(self) -> Tally:
+        """Totals from its changelog: what a recovery would find."""
+        tally = self._from_outputs()
+        said = (self.heat.folder / "result.json").read_bytes()
+        result = msgspec.json.decode(said, type=bare_loop.Result)
+        tally.records, tally.duplicates = result.records, result.duplicates
+        for _, value in self.stack.read(f"{self._prefix}.changelog"):
+            packed = msgspec.msgpack.decode(value or b"", type=bare_loop.Packed)
+            for (tenant, metric, start_us), (count, units) in packed.totals:
+                hour = (bare_loop.EPOCH + start_us * bare_loop.MICROSECOND).strftime("%Y-%m-%dT%H")
+                total = Decimal(units).scaleb(-SCALES[metric])
+                tally.totals[tenant, metric, hour] = (count, total)
+        return tally
+
+    def clean(self) -> None:
+        """All its topics."""
+        self.stack.drop(*self.stack.topic_names(self._prefix))
+
+
+class NaiveFaust(Contender):
+    """What Faust's documentation leads to: `naive_faust`."""
+
+    name = "faust-naive"
+    says = "Faust agent as documented: tables on RocksDB with changelogs, one send per event"
+
+    @property
+    def _group(self) -> str:
+        return f"bench-naive-{self.heat.number}"
+
+    def prepare(self) -> Command:
+        """Its outputs; Faust makes its changelogs itself."""
+        self.stack.renew(*self.outputs())
+        env = {
+            **part_environment(os.environ),
+            naive_faust.GROUP_VARIABLE: self._group,
+            naive_faust.BOOTSTRAP_VARIABLE: self.stack.bootstrap,
+            naive_faust.SOURCE_VARIABLE: self.heat.source,
+            naive_faust.OUTPUTS_VARIABLE: self._group,
+        }
+        argv = (sys.executable, "-m", "tests.bench.naive_faust")
+        options = ("--datadir", str(self.heat.folder / "data"), "worker", "-l", "warn")
+        return Command((*argv, *options, "--without-web"), env)
+
+    def outputs(self) -> tuple[str, str, str]:
+        """Its own topics."""
+        return _three(self._group)
+
+    def finished(self, expected: Tally) -> bool:
+        """Every output record stands in its topic."""
+        if self._count is None:
+            self._count = self.stack.watcher(self.outputs())
+        return self._count() >= expected.outputs
+
+    _count: Callable[[], int] | None = None
+
+    def tell(self) -> Tally:
+        """Totals from the changelog of its table; what it read, from what it committed."""
+        tally = self._from_outputs()
+        ends = sum(self.stack.ends(self.heat.source))
+        group, source = self._group, self.heat.source
+        wait_for(
+            "naive Faust to commit", lambda: self.stack.committed(group, source) >= ends, COMMIT_S
+        )
+        tally.records = self.stack.committed(group, source)
+        tally.duplicates = tally.records - tally.outputs
+        tally.totals = _totals(self.stack.read(f"{self._group}-totals-changelog"))
+        return tally
+
+    def clean(self) -> None:
+        """Outputs and changelogs."""
+        self.stack.drop(*self.stack.topic_names(self._group))
+
+
+CONTENDERS: Final[dict[str, type[Contender]]] = {
+    contender.name: contender for contender in (NaiveFaust, Tailrace, Loop)
+}
+
+
+def _three(prefix: str) -> tuple[str, str, str]:
+    return f"{prefix}.accepted", f"{prefix}.review", f"{prefix}.dead"
+
+
+def _totals(
+    records: Iterable[tuple[bytes | None, bytes | None]],
+) -> dict[Series, tuple[int, Decimal]]:
+    """The last value of each key of a Faust table's changelog."""
+    totals: dict[Series, tuple[int, Decimal]] = {}
+    for key, value in records:
+        tenant, metric, hour = msgspec.json.decode(key or b"", type=str).split(" ")
+        count, total = msgspec.json.decode(value or b"", type=tuple[int, str])
+        totals[tenant, metric, hour] = (count, Decimal(total))
+    return totals
+
+
+def _figures(exposition: str) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in exposition.splitlines() if line[:1] != "#"]
+    return {name: float(value) for name, _, value in lines}
