@@ -1089,7 +1089,9 @@ AS $$
       AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
     UNION ALL
     SELECT NULL, p.gid, p.owner::text, NULL, NULL, 'prepared', p.prepared,
-           EXISTS (SELECT FROM writing AS w WHERE w.virtualtransaction = '-1/' || p.transaction),
+           EXISTS (
+               SELECT FROM writing AS w JOIN pg_locks AS x USING (virtualtransaction)
+               WHERE w.pid IS NULL AND x.pid IS NULL AND x.transactionid = p.transaction),
            NULL
     FROM pg_prepared_xacts AS p
     WHERE p.database = current_database()

@@ -110,6 +110,12 @@ class PostgresServer:
         return self._new(self.templates[key])
 
     def drop(self, database: Database) -> None:
+        with database.connect() as conn:
+            prepared = conn.execute(
+                "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+            ).fetchall()
+            for (gid,) in prepared:
+                conn.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
         with self.admin.connect() as conn:
             self._drop_slots(conn, database.name)
             name = sql.Identifier(database.name)
