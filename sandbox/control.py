@@ -188,6 +188,8 @@ def wipe(paths: Paths) -> None:
     Raises:
         ControlError: It is not a sandbox, or still runs.
     """
+    if not paths.dir.exists():
+        return
     if running(paths) is not None or not paths.ports_json.exists():
         message = f"{paths.dir} is no stopped sandbox (no ports.json in it); nothing was deleted"
         raise ControlError(message)

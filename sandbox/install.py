@@ -12,12 +12,10 @@ import psycopg
 from psycopg import sql
 
 from sandbox import provision
-from sandbox.postgres import DATABASES
+from sandbox.postgres import DATABASES, SUPERUSER
 from sandbox.runner import Step
 
 if TYPE_CHECKING:
-    from sandbox.paths import Paths
-    from sandbox.postgres import Postgres
     from sandbox.secrets import Secrets
 
 WRITER = "service_writer"
@@ -26,14 +24,30 @@ LEDGER = "ledger_worker"
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Installation:
     """The addresses and passwords the steps work with."""
 
-    postgres: Postgres
+    database: Address
+    """The database server, as seen from here."""
+    database_of_connect: Address
+    """The same, as seen from Connect."""
     secrets: Secrets
     bootstrap: str
     connect_url: str
-    paths: Paths
+
+    def dsn(self, database: str, login: str = SUPERUSER, password: str | None = None) -> str:
+        """A connection string of the URL form; the superuser's unless a login is named."""
+        secret = password or self.secrets.superuser
+        where = f"{self.database.host}:{self.database.port}"
+        return f"postgresql://{login}:{secret}@{where}/{database}"
 
     @property
     def writer_login(self) -> str:
@@ -53,17 +67,17 @@ class Installation:
     @property
     def writer_dsn(self) -> str:
         """The login of the service that records usage."""
-        return self.postgres.dsn("service", WRITER, self.secrets.writer)
+        return self.dsn("service", WRITER, self.secrets.writer)
 
     @property
     def ops_dsn(self) -> str:
         """The login of workers and auditors to the service's database."""
-        return self.postgres.dsn("service", OPS, self.secrets.ops)
+        return self.dsn("service", OPS, self.secrets.ops)
 
     @property
     def ledger_dsn(self) -> str:
         """The login of workers to the ledger."""
-        return self.postgres.dsn("ledger", LEDGER, self.secrets.ledger)
+        return self.dsn("ledger", LEDGER, self.secrets.ledger)
 
 
 def steps(installation: Installation) -> list[Step]:
@@ -92,7 +106,7 @@ def databases(installation: Installation) -> str:
         OPS: installation.secrets.ops,
         LEDGER: installation.secrets.ledger,
     }
-    with psycopg.connect(installation.postgres.dsn("postgres"), autocommit=True) as connection:
+    with psycopg.connect(installation.dsn("postgres"), autocommit=True) as connection:
         for database in DATABASES:
             if not _exists(connection, "SELECT 1 FROM pg_database WHERE datname = %s", database):
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))

@@ -22,7 +22,6 @@ from connectors.connect_client import ConnectClient, Waiting
 from connectors.guard_findings import Start, must_stop
 from connectors.source_registry import expect, identify, register
 from connectors.source_settings import SourceSettings
-from sandbox.ports import LOOPBACK
 from sandbox.stripe import METERS_FILE
 from schemas.errors import MigrationChangedError
 from schemas.migrations import install
@@ -51,7 +50,7 @@ class KeptDataError(Exception):
 
 def outbox_schema(installation: Installation) -> str:
     """The service's side: outbox, publication, slot, and who may use what."""
-    with psycopg.connect(installation.postgres.dsn("service"), autocommit=True) as connection:
+    with psycopg.connect(installation.dsn("service"), autocommit=True) as connection:
         parameters: dict[str, str | int] = {"source": SOURCE, "partitions": PARTITIONS}
         applied = _install(connection, "outbox", parameters)
         _grant(connection, installation.writer_login, "metering_writer", "metering_corrector")
@@ -62,7 +61,7 @@ def outbox_schema(installation: Installation) -> str:
 
 def ledger_schema(installation: Installation) -> str:
     """The ledger's side."""
-    with psycopg.connect(installation.postgres.dsn("ledger"), autocommit=True) as connection:
+    with psycopg.connect(installation.dsn("ledger"), autocommit=True) as connection:
         applied = _install(connection, "ledger", {})
         _grant(connection, installation.ledger_login, "ledger_service", "ledger_finance")
     return _said(applied)
@@ -94,7 +93,7 @@ def topics_step(installation: Installation) -> str:
 def meters(installation: Installation) -> str:
     """The meters: into the ledger's catalogue, then to the service, which refuses others."""
     added = asyncio.run(_append_meters(installation))
-    with psycopg.connect(installation.postgres.dsn("service"), autocommit=True) as connection:
+    with psycopg.connect(installation.dsn("service"), autocommit=True) as connection:
         for name, scale in sorted(added.items()):
             connection.execute(
                 "INSERT INTO metering.metric (name, scale, correction_limit) VALUES (%s, %s, %s)"
@@ -124,7 +123,7 @@ async def _append_meters(installation: Installation) -> dict[str, int]:
 def capture(installation: Installation) -> str:
     """Registers the source, applies the connector, and starts it behind the slot guard."""
     held = capture_of(installation)
-    with psycopg.connect(installation.postgres.dsn("ledger"), autocommit=True) as ledger:
+    with psycopg.connect(installation.dsn("ledger"), autocommit=True) as ledger:
         new = register(LedgerSources(ledger), held.identity)
     done = capture_apply.apply(held)
     # Without a stored position a start is only harmless before a row could have been captured; a
@@ -137,7 +136,7 @@ def capture(installation: Installation) -> str:
 
 
 def _nothing_recorded(installation: Installation) -> bool:
-    with psycopg.connect(installation.postgres.dsn("service"), autocommit=True) as service:
+    with psycopg.connect(installation.dsn("service"), autocommit=True) as service:
         row = service.execute(
             "SELECT EXISTS (SELECT FROM metering.usage_outbox)"
             " OR EXISTS (SELECT FROM metering.usage_key)"
@@ -147,7 +146,7 @@ def _nothing_recorded(installation: Installation) -> bool:
 
 def _first_position(installation: Installation, held: Capture) -> None:
     """Lets the first rows through, so that from now on a missing position means a lost one."""
-    with psycopg.connect(installation.postgres.dsn("service"), autocommit=True) as service:
+    with psycopg.connect(installation.dsn("service"), autocommit=True) as service:
         service.execute("SELECT metering.emit_canaries()")
 
     def stored() -> bool | None:
@@ -176,7 +175,7 @@ def look(installation: Installation) -> str | None:
         psycopg.Error: The database is away.
     """
     held = capture_of(installation)
-    with psycopg.connect(installation.postgres.dsn("ledger"), autocommit=True) as ledger:
+    with psycopg.connect(installation.dsn("ledger"), autocommit=True) as ledger:
         held = replace(held, identity=expect(LedgerSources(ledger), SOURCE))
     healed = capture_apply.heal(held)
     if healed.health is capture_apply.Health.LEFT_ALONE:
@@ -190,11 +189,11 @@ def look(installation: Installation) -> str | None:
 
 def capture_of(installation: Installation) -> Capture:
     """The sandbox's source, its connector, and how to reach both."""
-    dsn = installation.postgres.dsn("service")
+    dsn = installation.dsn("service")
     settings = SourceSettings(
         source=SOURCE,
-        host=LOOPBACK,
-        port=installation.postgres.port,
+        host=installation.database_of_connect.host,
+        port=installation.database_of_connect.port,
         database="service",
         ssl_mode="disable",
     )

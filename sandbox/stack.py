@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sandbox import clock, connect, install, kafka, postgres, provision
+from sandbox import clock, connect, facts, install, kafka, postgres
 from sandbox.connect import Connect
 from sandbox.kafka import Kafka
-from sandbox.ports import Ports, free_ports
+from sandbox.ports import LOOPBACK, Ports, free_ports
 from sandbox.postgres import Postgres
 from sandbox.runner import Part, Step
 from sandbox.stripe import API_KEY, Stripe
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sandbox.secrets import Secrets
     from sandbox.wanted import Wanted
 
-FOREIGN_PREFIXES = ("TAILRACE_", "PG", "KAFKA_", "CONNECT_", "FAKETIME", "DONT_FAKE", "METERING_")
+FOREIGN_PREFIXES = ("TAILRACE_", "PG", "KAFKA_", "CONNECT_", "SHIFT_CLOCK_", "METERING_")
 """Variables of the caller's shell that would change what a part does."""
 
 
@@ -60,12 +60,13 @@ class Stack:
     @property
     def installation(self) -> install.Installation:
         """What the installation steps work with."""
+        here = install.Address(LOOPBACK, self.postgres.port)
         return install.Installation(
-            postgres=self.postgres,
+            database=here,
+            database_of_connect=here,
             secrets=self.secrets,
             bootstrap=self.kafka.bootstrap,
             connect_url=self.connect.url,
-            paths=self.paths,
         )
 
     def parts(self) -> list[Part]:
@@ -115,25 +116,7 @@ class Stack:
 
     def worker_settings(self) -> dict[str, str]:
         """The settings all workers share; the same work for any other command of the service."""
-        return {
-            "TAILRACE_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
-            "TAILRACE_LEDGER_DSN": self.installation.ledger_dsn,
-            "TAILRACE_SOURCE_DSN": self.installation.ops_dsn,
-            "TAILRACE_STRIPE_API_BASE": self.stripe_url,
-            "TAILRACE_STRIPE_API_KEY": self.wanted.stripe_key or API_KEY,
-            "TAILRACE_CONNECT_URL": self.connect.url,
-            "TAILRACE_SOURCE": provision.SOURCE,
-            "TAILRACE_PARTITIONS": str(provision.PARTITIONS),
-            "TAILRACE_REPLICATION": "1",
-            # One machine and somebody who watches: a dead worker's partitions move at once, and
-            # what is due is looked for all the time.
-            "TAILRACE_SESSION_TIMEOUT_MS": "6000",
-            "TAILRACE_HEARTBEAT_MS": "500",
-            "TAILRACE_FACTS_INTERVAL_MS": "250",
-            "TAILRACE_PUBLISH_INTERVAL_MS": "200",
-            "TAILRACE_CATALOGUE_REFRESH_S": "5",
-            "TAILRACE_PUBLISH_RATE_PER_S": "500",
-        }
+        return facts.settings(self.installation, self.stripe_url, self.wanted.stripe_key or API_KEY)
 
     def render(
         self, states: Mapping[str, PartState], stack: str, workers: Mapping[int, Worker]
@@ -144,18 +127,9 @@ class Stack:
             state = states.get(part)
             return None if state is None or state.ref is None else state.ref.pid
 
-        installation = self.installation
         return {
             "state": stack,
-            "postgres_dsn": self.postgres.dsn("service"),
-            "writer_dsn": installation.writer_dsn,
-            "ledger_dsn": installation.ledger_dsn,
-            "source_dsn": installation.ops_dsn,
-            "ledger_owner_dsn": self.postgres.dsn("ledger"),
-            "kafka_bootstrap": self.kafka.bootstrap,
-            "connect_url": self.connect.url,
-            "stripe_url": self.stripe_url,
-            "console_url": None,
+            **facts.addresses(self.installation, self.stripe_url),
             "settings": self.worker_settings(),
             "supervisor_pid": os.getpid(),
             "pids": {
