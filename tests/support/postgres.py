@@ -38,7 +38,6 @@ OPTIONS: Mapping[str, str] = {
     "max_replication_slots": "100",
     "max_prepared_transactions": "20",
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "shared_buffers": "64MB",
     "unix_socket_directories": "",
