@@ -67,7 +67,9 @@ def _race(
         for name in names:
             own = folder / f"{number}-{name}"
             own.mkdir()
-            contender = CONTENDERS[name](Heat(stack, sources[name], own, number))
+            contender = CONTENDERS[name](
+                Heat(stack, sources[name], own, number, profile=asked.profile)
+            )
             figures = heat(contender, expected[sources[name]], DEADLINE_S)
             rounds[-1][name] = figures
             _say(_line(number, figures))
@@ -116,6 +118,7 @@ def _arguments() -> argparse.Namespace:
     add("--runs", type=int, default=3, help="rounds")
     add("--seed", type=int, default=1, help="of the workload")
     add("--keep", action="store_true", help="keep the sandbox's data and the logs")
+    add("--profile", action="store_true", help="with --keep: worker.pstats of the product's worker")
     add("--out", type=Path, default=ROOT / "build" / "bench", help="where the summary goes")
     return parser.parse_args()
 

@@ -39,6 +39,20 @@ def usage(pid: int) -> Usage:
     return Usage(cpu_s, rss_mb)
 
 
+def threads(pid: int) -> dict[str, float]:
+    """CPU seconds of one process' living threads by name, the same names together."""
+    found: dict[str, float] = {}
+    for task in (_PROC / str(pid) / "task").iterdir():
+        try:
+            stat = (task / "stat").read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        head, _, tail = stat.rpartition(")")
+        name = head.partition("(")[2].rstrip("0123456789")
+        found[name] = found.get(name, 0.0) + sum(map(int, tail.split()[11:13])) * _TICK_S
+    return found
+
+
 def _tree(pid: int) -> list[int]:
     found, waiting = [], [pid]
     while waiting:

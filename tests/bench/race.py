@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from tests.bench import process_tree
@@ -35,6 +35,8 @@ class Figures:
     """Of that, until its first output was seen."""
     started_share: float = 0.0
     """Share of the outputs that stood there by then."""
+    threads: dict[str, float] = field(default_factory=dict)
+    """CPU seconds by name of thread, of the process itself."""
 
     @property
     def rate(self) -> float:
@@ -71,12 +73,12 @@ def heat(contender: Contender, expected: Tally, deadline_s: float) -> Figures:
     finally:
         _end(child)
         contender.clean()
-    return Figures(contender.name, expected.records, wrong, *measured)
+    return replace(measured, wrong=wrong)
 
 
 def _measure(
     contender: Contender, child: subprocess.Popen[bytes], expected: Tally, deadline_s: float
-) -> tuple[float, float, float, float, float]:
+) -> Figures:
     began_s = time.monotonic()
     outputs = contender.stack.watcher(contender.outputs())
     started: tuple[float, float] | None = None
@@ -96,7 +98,18 @@ def _measure(
         time.sleep(_SAMPLE_S)
     used = process_tree.usage(child.pid)
     wall_s = time.monotonic() - began_s
-    return used.cpu_s, wall_s, used.rss_peak_mb, *(started or (0.0, 0.0))
+    started_cpu_s, started_share = started or (0.0, 0.0)
+    return Figures(
+        name=contender.name,
+        events=expected.records,
+        wrong=(),
+        cpu_s=used.cpu_s,
+        wall_s=wall_s,
+        rss_peak_mb=used.rss_peak_mb,
+        started_cpu_s=started_cpu_s,
+        started_share=started_share,
+        threads=process_tree.threads(child.pid),
+    )
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
