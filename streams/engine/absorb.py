@@ -90,6 +90,7 @@ def absorb(
 
     # An incomplete table is thrown away at the next start, so its writes need no log.
     table.replace(fill, after, durable=meta.complete)
+    table.absorbed(levels)
 
 
 def _fold(

@@ -273,4 +273,3 @@ class _Attempt:
         acknowledged = min(table.meta.acknowledged, table.applied)
         meta = msgspec.structs.replace(table.meta, complete=True, acknowledged=acknowledged)
         table.replace(lambda _: None, meta)
-        table.recount()

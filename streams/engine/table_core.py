@@ -132,12 +132,11 @@ class TableCore:
                 if gen.is_forgotten(old.number, self._entered):
                     self._store.recreate(seen_family(gen.slot_of(old.number)))
 
-    def recount(self) -> None:
-        """Read the levels again, after a recovery wrote them."""
+    def absorbed(self, levels: Iterable[bytes]) -> None:
+        """Note the levels a recovery wrote; facts may lie before those read last."""
         with self.open():
-            self._level_keys = {key for key, _ in self._store.walk(LEVELS)}
+            self._level_keys.update(levels)
             self._unsent_start = b""
-            self._check_counts()
 
     def flush(self) -> None:
         """Write memtables to files, so that the next opening has nothing to replay."""

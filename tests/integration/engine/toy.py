@@ -5,6 +5,8 @@ value kept for an id is the source offset it was first seen at; a level is count
 """
 
 import hashlib
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -119,6 +121,8 @@ class ToyAgent:
 
 def parse(value: bytes) -> tuple[bytes, bytes, int]:
     name, series, quantity = value.decode().split(" ")
+    if name == "KILL":
+        os.kill(os.getpid(), signal.SIGKILL)
     return event_id(name), series.encode(), int(quantity)
 
 

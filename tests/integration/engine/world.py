@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streams.engine.crash_points import CrashAt, never
@@ -201,6 +201,21 @@ class World:
     async def ended(self, process: "subprocess.Popen[bytes]", deadline_s: float = 60) -> int:
         await eventually("the worker ended", lambda: process.poll() is not None, deadline_s)
         return int(process.returncode)
+
+    def committed(self) -> int:
+        """How many records the group says are settled."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"{self.topic}.group",
+                "log_level": 0,
+            }
+        )
+        offsets = consumer.committed(
+            [TopicPartition(self.topic, n) for n in range(PARTITIONS)], timeout=10
+        )
+        consumer.close()
+        return sum(max(0, offset.offset) for offset in offsets)
 
     async def close(self) -> None:
         for process in self._processes:

@@ -177,7 +177,6 @@ def test_the_packed_log_in_any_order_gives_the_fold(
     )
     for start in range(0, len(log), group):
         absorb(table, log[start : start + group], RULES, start)
-    table.recount()
     assert table.applied == newest
     expect(table, source, acknowledged)
     table.close()
@@ -198,12 +197,18 @@ def test_a_table_kept_here_reads_on_and_is_the_same(
         if record.first == fold.applied + 1:
             settle(table, fold.chunk(source, record.last))
     absorb(table, log, RULES, len(log))
-    table.recount()
     expect(table, source, -1)
     absorb(table, log, RULES, len(log))
-    table.recount()
     expect(table, source, -1)
+    levels = dict(table.levels()) | {b"another": number(1)}
+    next_ = table.applied + 1
+    settle(
+        table,
+        settlement(next_, next_, at_ms=table.log_time_ms, seen=[], levels=list(levels.items())),
+    )
+    path = table.path.name
     table.close()
+    assert dict(tables.open(path).levels()) == levels
 
 
 def fresh_table(tables: Tables) -> PartitionTable:

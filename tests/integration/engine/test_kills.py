@@ -1,0 +1,111 @@
+"""Workers that die, sleep or meet a record that kills; a broker that goes away."""
+
+import signal
+import subprocess
+
+import pytest
+
+from streams.engine.crash_points import STEPS
+from tests.integration.engine.broker import Broker
+from tests.integration.engine.waiting import eventually
+from tests.integration.engine.world import World
+
+pytestmark = [pytest.mark.integration, pytest.mark.drill]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_worker_killed_at_any_step_loses_and_repeats_nothing(
+    world: World, step: str
+) -> None:
+    world.produce(3_000)
+    process = world.spawn("one", f"{step}:2")
+    assert await world.ended(process) == -signal.SIGKILL
+    world.produce(1_000)
+    # The same directory, and one that knows nothing, in turn.
+    again = await world.start("one")
+    await world.settled(again)
+    world.expect_exact(again)
+    await world.stop(again)
+    await world.expect_exact_anew()
+
+
+async def test_kills_in_rotation_under_load_leave_the_exact_state(world: World) -> None:
+    names = ["one", "two", "three"]
+    processes = {name: world.spawn(name) for name in names}
+    for turn in range(6):
+        world.produce(1_500)
+        name = names[turn % 3]
+        processes[name].kill()
+        processes[name].wait(10)
+        processes[name] = world.spawn(name)
+    await eventually("everything is settled", lambda: world.committed() == world.produced, 60)
+    for process in processes.values():
+        process.terminate()
+    for process in processes.values():
+        assert await world.ended(process) == 0
+    await world.expect_exact_anew(*names)
+
+
+async def test_a_worker_that_slept_through_its_session_changes_nothing(world: World) -> None:
+    """It wakes with a chunk in hand that another has settled meanwhile."""
+    world.produce(1_000)
+    sleeper = world.spawn("sleeper", "")
+    await eventually("it has state", (world.directory / "sleeper" / "tables").exists, 30)
+    world.produce(3_000)
+    sleeper.send_signal(signal.SIGSTOP)
+    other = await world.start("other")
+    await world.serving(other)
+    world.produce(1_000)
+    await world.settled(other)
+    world.expect_exact(other)
+    sleeper.send_signal(signal.SIGCONT)
+    world.produce(1_000)
+    sleeper.terminate()
+    assert await world.ended(sleeper) == 0
+    await world.settled(other)
+    world.expect_exact(other)
+    await world.stop(other)
+    await world.expect_exact_anew("sleeper", "other")
+
+
+async def test_a_record_that_kills_is_parked_and_everything_else_counts(world: World) -> None:
+    world.produce(500)
+    world.produce_raw("s1", [b"KILL s1 0"])
+    world.produce(500)
+    deaths = 0
+    for _ in range(10):
+        process = world.spawn("one")
+        if await died(world, process):
+            deaths += 1
+            continue
+        process.terminate()
+        assert await world.ended(process) == 0
+        break
+    assert 3 <= deaths <= 5
+    await world.expect_exact_anew("one")
+
+
+async def died(world: World, process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the worker died; False once it has settled everything."""
+    await eventually(
+        "it died or has settled everything",
+        lambda: process.poll() is not None or world.committed() == world.produced,
+        60,
+    )
+    return process.poll() is not None
+
+
+async def test_a_broker_that_is_killed_and_comes_back_ends_no_worker(
+    world: World, broker: Broker
+) -> None:
+    worker = await world.start("one", chunk_records_max=100)
+    world.produce(2_000)
+    await eventually("it began", lambda: bool(worker.agent.chunks))
+    broker.kill()
+    broker.start()
+    world.produce(2_000)
+    await world.settled(worker, deadline_s=90)
+    world.expect_exact(worker)
+    assert world.exits == []
+    await world.stop(worker)
+    await world.expect_exact_anew("one")
