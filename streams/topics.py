@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _TIMEOUT_S: Final = 15.0
@@ -106,8 +113,17 @@ def apply(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list
             continue
         wanted = _durable(topic, replication)
         if changed := _differing(admin, topic.name, wanted):
-            resource = ConfigResource(ResourceType.TOPIC, topic.name, set_config=wanted)
-            _wait(admin.alter_configs([resource])[resource], f"configure topic {topic.name}")
+            # Incremental, so that what an operator set besides stays as it is.
+            resource = ConfigResource(
+                ResourceType.TOPIC,
+                topic.name,
+                incremental_configs=[
+                    ConfigEntry(key, wanted[key], incremental_operation=AlterConfigOpType.SET)
+                    for key in sorted(changed)
+                ],
+            )
+            altering = admin.incremental_alter_configs([resource])
+            _wait(altering[resource], f"configure topic {topic.name}")
             done.append(f"set {', '.join(sorted(changed))} of {topic.name}")
     return done
 
@@ -182,4 +198,7 @@ def _wait(future: Future[_T], what: str) -> _T:
         return future.result(timeout=_TIMEOUT_S)
     except KafkaException as error:
         message = f"could not {what}: {error}"
+        raise TopicsError(message) from error
+    except TimeoutError as error:
+        message = f"could not {what}: the broker did not answer within {_TIMEOUT_S:.0f} s"
         raise TopicsError(message) from error
