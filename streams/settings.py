@@ -85,7 +85,10 @@ class Settings:
     chunk_records: int = _setting(5_000, _whole(1, 100_000), "records fetched at a time, at most")
     chunk_wait_ms: int = _setting(100, _whole(1, 5_000), "how long a fetch waits to fill up")
     settle_deadline_s: int = _setting(
-        60, _whole(5, 600), "a chunk not settled by then ends the worker"
+        # Above the deadline of a delivery, below the group's patience with a silent member.
+        60,
+        _whole(46, 299),
+        "a chunk not settled by then ends the worker",
     )
     horizon_h: int = _setting(
         168, _whole(48, 24 * 366), "hours for which identities are remembered"
@@ -171,10 +174,16 @@ def _from_file(text: str | None, problems: list[str]) -> dict[str, tuple[str, st
     except tomllib.TOMLDecodeError as error:
         problems.append(f"{FILE_NAME}: is not TOML: {error}")
         return {}
-    return {name: (f"{FILE_NAME} {name}", _plain(value)) for name, value in document.items()}
+    given = {}
+    for name, value in document.items():
+        if isinstance(value, str | int):
+            given[name] = (f"{FILE_NAME} {name}", _plain(value))
+        else:
+            problems.append(f"{FILE_NAME} {name}: must be a text or a whole number")
+    return given
 
 
-def _plain(value: object) -> str:
+def _plain(value: str | int) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
