@@ -16,6 +16,17 @@ class LedgerUnavailableError(Exception):
     """
 
 
+class UndeliveredError(Exception):
+    """The brokers did not take an output record in time; no record of the source is to blame.
+
+    Nothing was settled: the chunk is read and judged again, and its outputs are repeated.
+    """
+
+
+class OutputsDeadError(Exception):
+    """The producer will never deliver again; only a new process helps."""
+
+
 class FactsLedger(Protocol):
     """Where partitions put their facts."""
 
@@ -68,9 +79,19 @@ class Outputs(Protocol):
     """The output topics."""
 
     def produce(self, topic: str, key: bytes | None, value: bytes) -> None:
-        """Hands a record over; it is not delivered before `flush` returns."""
+        """Hands a record over; it is not delivered before `flush` returns.
+
+        Raises:
+            UndeliveredError: the record is refused at once.
+            OutputsDeadError: the worker must end.
+        """
         ...
 
     async def flush(self) -> None:
-        """Waits until the brokers have everything; raises when any delivery failed."""
+        """Waits until the brokers have everything.
+
+        Raises:
+            UndeliveredError: at least one record is not there.
+            OutputsDeadError: the same, and the worker must end.
+        """
         ...

@@ -68,14 +68,13 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     livemode = settings.stripe_api_key.startswith(("sk_live", "rk_live"))
     ledger = Ledger(pool, account=settings.stripe_account, livemode=livemode)
     sink = StripeSink(stripe_settings(settings))
-    outputs = OutputProducer(producer_config(settings.kafka_bootstrap, linger_ms=5))
     packed_log = PackedLog(
         Producer(packed_producer_config(engine)),
         topics.ADMIT_LOG,
         record_bytes_max=topics.PACKED_BYTES_MAX,
     )
     book = CatalogueBook(ledger.catalogue, clock)
-    admitter = Admitter(book, outputs, packed_log, clock, home_of(settings.partitions))
+    admitter = Admitter(book, _outputs(settings), packed_log, clock, home_of(settings.partitions))
     request_s_max = (settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms) / 1_000
     limits = PublishLimits(
         worker=name,
@@ -99,10 +98,15 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         admitter=admitter,
         facts=FactSender(ledger),
         publisher=Publisher(ledger, sink, clock, limits, random.random),
-        dead_letters=DeadLetterPump(ledger.publishing, outputs),
+        dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
         feeder=feeder,
         resources=(Resource(pool.open, pool.close), Resource(_started(packed_log), sink.close)),
     )
+
+
+def _outputs(settings: Settings) -> OutputProducer:
+    """A producer for one user alone: shared, one would be told of the other's failures."""
+    return OutputProducer(producer_config(settings.kafka_bootstrap, linger_ms=5))
 
 
 def _acknowledged(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId) -> int:

@@ -6,11 +6,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from streams.ports import OutputsDeadError, UndeliveredError
+
 _QUEUE_PAUSE_S: Final = 0.05
-
-
-class UndeliveredError(Exception):
-    """The brokers did not take an output record within its deadline; the worker must not go on."""
 
 
 def producer_config(bootstrap: str, linger_ms: int) -> dict[str, str | int | bool]:
@@ -35,7 +33,11 @@ def producer_config(bootstrap: str, linger_ms: int) -> dict[str, str | int | boo
 
 
 class OutputProducer:
-    """The output topics behind one idempotent producer; one user at a time."""
+    """The output topics behind one idempotent producer.
+
+    For one user alone: `flush` tells whoever calls it of every failure since the last call, so a
+    second user would be told of the first one's and the first of none.
+    """
 
     def __init__(self, config: Mapping[str, str | int | bool]) -> None:
         self._errors: list[KafkaError] = []
@@ -48,6 +50,7 @@ class OutputProducer:
 
         Raises:
             UndeliveredError: the record is refused at once (too large, unknown topic).
+            OutputsDeadError: the producer is dead for good.
         """
         while True:
             try:
@@ -55,8 +58,7 @@ class OutputProducer:
             except BufferError:
                 self._producer.poll(_QUEUE_PAUSE_S)
             except KafkaException as error:
-                message = f"{topic}: {error}"
-                raise UndeliveredError(message) from error
+                raise _fault(topic, error.args[0]) from error
             else:
                 return
 
@@ -65,14 +67,25 @@ class OutputProducer:
 
         Raises:
             UndeliveredError: at least one was not; its record is still only in the source topic.
+            OutputsDeadError: the same, and the producer is dead for good.
         """
         if len(self._producer):
             await asyncio.get_running_loop().run_in_executor(None, self._producer.flush)
         if self._errors:
-            first, self._errors = self._errors[0], []
-            message = f"output record not delivered: {first.str()}"
-            raise UndeliveredError(message)
+            errors, self._errors = self._errors, []
+            worst = next((error for error in errors if _is_fatal(error)), errors[0])
+            raise _fault("output record not delivered", worst)
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             self._errors.append(error)
+
+
+def _fault(what: str, error: KafkaError) -> UndeliveredError | OutputsDeadError:
+    message = f"{what}: {error.name()}: {error.str()}"
+    return OutputsDeadError(message) if _is_fatal(error) else UndeliveredError(message)
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    # A producer that is dead already answers with the code alone, without the mark.
+    return error.fatal() or error.code() == KafkaError._FATAL

@@ -22,11 +22,11 @@ from streams.core.catalogue import Catalogue
 from streams.core.decided import AwaitFresh, Decided, Hold, Place
 from streams.core.level import encode_key, encode_reading
 from streams.engine.chunk import Chunk
-from streams.engine.errors import PartitionHeld
+from streams.engine.errors import DeliveryFailed, PartitionHeld
 from streams.engine.log import anchor_of
 from streams.engine.packed_log import PackedLog
 from streams.engine.settlement import Settlement, unsent_key
-from streams.ports import Outputs
+from streams.ports import Outputs, UndeliveredError
 
 CATALOGUE_DEADLINE_S: Final = 20.0
 log = structlog.get_logger("admit")
@@ -39,7 +39,6 @@ class AdmitFigures:
     chunks: int = 0
     records: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
-    held: dict[int, str] = field(default_factory=dict)
 
 
 class Admitter:
@@ -72,7 +71,9 @@ class Admitter:
         memory = memory_of(chunk.table)
         decided, catalogue = await self._decide(chunk, memory, fetched_at_s)
         chunk.step("decided")
-        if decided.last >= chunk.first:
+        # Offsets before the first record may hold none (a transaction's marker): with nothing
+        # decided there is nothing to settle, though `last` lies behind them.
+        if decided.last >= chunk.records[0].offset:
             await self._settle(chunk, memory, decided, catalogue)
         if isinstance(decided.stop, Hold):
             raise PartitionHeld(decided.stop.reason)
@@ -81,15 +82,17 @@ class Admitter:
     async def _decide(
         self, chunk: Chunk, memory: PartitionMemory, fetched_at_s: float
     ) -> tuple[Decided, Catalogue]:
+        so_far: tuple[Decided, Catalogue] | None = None
         catalogue = self._book.catalogue
         if catalogue is not None:
             fresh = self._book.is_younger_than(fetched_at_s)
             decided = decide(chunk.records, self._place(chunk, memory), catalogue, fresh=fresh)
             if not isinstance(decided.stop, AwaitFresh):
                 return decided, catalogue
+            so_far = decided, catalogue
         catalogue = await self._book.younger_than(fetched_at_s, CATALOGUE_DEADLINE_S)
         if catalogue is None:
-            raise PartitionHeld(WAITS_FOR_LEDGER)
+            return _without_ledger(so_far)
         decided = decide(chunk.records, self._place(chunk, memory), catalogue, fresh=True)
         if isinstance(decided.stop, AwaitFresh):
             reason = (
@@ -116,14 +119,7 @@ class Admitter:
     ) -> None:
         await chunk.verify_log()
         await chunk.fence()
-        for topic, records in (
-            (topics.ACCEPTED, decided.accepted),
-            (topics.REVIEW, decided.review),
-            (topics.DEAD_LETTER, decided.dead_letter),
-        ):
-            for key, value in records:
-                self._outputs.produce(topic, key, value)
-        await self._outputs.flush()
+        await self._produce(decided)
         chunk.step("outputs_produced")
         settlement = settlement_of(chunk, decided, catalogue)
         settlement.check()
@@ -136,8 +132,35 @@ class Admitter:
         self.figures.records += decided.last - chunk.first + 1
         self.figures.verdicts.update(decided.counts)
 
+    async def _produce(self, decided: Decided) -> None:
+        try:
+            for topic, records in (
+                (topics.ACCEPTED, decided.accepted),
+                (topics.REVIEW, decided.review),
+                (topics.DEAD_LETTER, decided.dead_letter),
+            ):
+                for key, value in records:
+                    self._outputs.produce(topic, key, value)
+            await self._outputs.flush()
+        except UndeliveredError as error:
+            # Without this name the records would be blamed for it, and in the end parked unread.
+            raise DeliveryFailed(str(error)) from error
+
 
 WAITS_FOR_LEDGER: Final = "waits for the ledger: the meter catalogue could not be read"
+
+
+def _without_ledger(so_far: tuple[Decided, Catalogue] | None) -> tuple[Decided, Catalogue]:
+    """What the last reading could decide is settled; only the rest waits for the ledger.
+
+    Raises:
+        PartitionHeld: there was no reading at all yet.
+    """
+    if so_far is None:
+        raise PartitionHeld(WAITS_FOR_LEDGER)
+    decided, catalogue = so_far
+    decided.stop = Hold(decided.last + 1, WAITS_FOR_LEDGER)
+    return decided, catalogue
 
 
 def settlement_of(chunk: Chunk, decided: Decided, catalogue: Catalogue) -> Settlement:

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from streams import topics
-from streams.ports import LedgerUnavailableError, Outputs
+from streams.ports import LedgerUnavailableError, Outputs, UndeliveredError
 
 _LIMIT: Final = 200
 log = structlog.get_logger("dead_letters")
@@ -55,7 +55,11 @@ class DeadLetterPump:
         self._outputs = outputs
 
     async def pump(self) -> None:
-        """One round; a broken ledger is waited out."""
+        """One round; a ledger or a broker that is away is waited out: nothing is marked then.
+
+        Raises:
+            OutputsDeadError: only a new process helps.
+        """
         try:
             while letters := await self._ledger.dead_letters(_LIMIT):
                 for letter in letters:
@@ -71,3 +75,5 @@ class DeadLetterPump:
                 await self._ledger.dead_letters_published([one.parked_id for one in letters])
         except LedgerUnavailableError as error:
             log.warning("ledger_unavailable", doing="dead letters", error=str(error))
+        except UndeliveredError as error:
+            log.warning("dead_letters_undelivered", error=str(error))
