@@ -114,9 +114,10 @@ class Publisher:
             self.figures.ledger_failures += 1
             log.warning("ledger_unavailable", doing="claim", error=str(error))
             return 0
-        if claims:
-            # A probe is only spent when there is something to probe with.
-            self.breaker = asked
+        if claims and asked.state != "closed":
+            # A probe is only spent when there is something to probe with. Asked anew, because
+            # answers that arrived during the claim have moved the breaker on.
+            self.breaker, _ = self.breaker.ask(self._elapsed_ms())
         self._in_flight += len(claims)
         self.figures.claimed += len(claims)
         for claim in claims:
@@ -143,13 +144,21 @@ class Publisher:
                 pass
             case _ as unreachable:
                 assert_never(unreachable)
-        remaining_us = claim.lease_until_us - now_us
-        if remaining_us < self._limits.request_s_max * 1_000_000:
-            observation: Observation = NotSent("the lease of the lane would not outlast a request")
-            return self._settle(claim, observation)
+        if (reason := self._unsent(claim, now_us)) is not None:
+            return self._settle(claim, NotSent(reason))
         self.figures.attempts += 1
         observation = await self._sink.send(claim, claim.idempotency_key)
         return self._settle(claim, observation, sent=True)
+
+    def _unsent(self, claim: Claim, now_us: int) -> str | None:
+        """Why the request stays here although it could be sent; asked right before it would be."""
+        remaining_us = claim.lease_until_us - now_us
+        if remaining_us < self._limits.request_s_max * 1_000_000:
+            return "the lease of the lane would not outlast a request"
+        if self.breaker.state == "open":
+            # Claimed before it opened. Sent now it would most likely only become a doubt.
+            return "the sink is down for all"
+        return None
 
     def _settle(self, claim: Claim, observation: Observation, *, sent: bool = False) -> Settlement:
         # As others found it: this attempt's own failure says nothing about whether it is alone.
