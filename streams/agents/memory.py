@@ -6,6 +6,7 @@ thought whenever a chunk fails or a partition moves.
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from streams.core.fact import Series
 from streams.core.instant import MINUTE_US
@@ -19,6 +20,8 @@ from streams.core.level import (
 )
 from streams.engine.errors import TableClosed
 from streams.engine.table import PartitionTable
+
+_CLOSED_BY_FLOOR: Final = frozenset({"accepted", "canary"})
 
 
 class PartitionMemory:
@@ -64,8 +67,11 @@ class PartitionMemory:
     def drop_closed(self, skew_max_us: Callable[[Series], int]) -> int:
         """Forgets readings that nothing can change any more; the number forgotten.
 
-        At or below the floor every first copy goes to review, so no usage can be accepted into a
-        window that ended a skew cutoff before the floor, and no identity into a cell below it.
+        At or below the floor every first copy of usage goes to review, so none can be accepted
+        into a window that ended a skew cutoff before the floor, nor into an accepted cell below it.
+        Other cells below it still grow: by that very review, by corrections, by what cannot be
+        used. A dropped one would begin again at another birth and the ledger refuse it; they are as
+        few as the cases people look at. Canaries are one a minute and no amount, so theirs may go.
 
         Args:
             skew_max_us: the skew cutoff of the meter version that a series belongs to.
@@ -83,7 +89,7 @@ class PartitionMemory:
             and (
                 key.window_end_us + skew_max_us(key) <= floor_us
                 if isinstance(key, Series)
-                else key.minute_us + MINUTE_US <= floor_us
+                else key.verdict_class in _CLOSED_BY_FLOOR and key.minute_us + MINUTE_US <= floor_us
             )
         ]
         self.table.drop_levels(encode_key(key) for key in closed)
