@@ -78,6 +78,8 @@ class Patience:
     longest_pause_s: float = 60.0
     settle_s: float = 30.0
     """How long a restart may take until it runs or has failed again."""
+    steady_s: float = 5.0
+    """How long it must run to count: a task runs for a moment before it meets its trouble again."""
 
 
 _PATIENT = Patience()
@@ -244,7 +246,7 @@ def _look_if_reachable(capture: Capture) -> list[GuardFinding] | None:
 
 
 def _settled(capture: Capture, patience: Patience) -> bool:
-    """Whether it runs; waits until it does, or has failed again, or the time is over."""
+    """Whether it runs and goes on running; waits until that is known or the time is over."""
     try:
         status = capture.client.await_state(
             capture.name,
@@ -254,4 +256,11 @@ def _settled(capture: Capture, patience: Patience) -> bool:
         )
     except StateNotReachedError:
         return False
-    return status.all_running
+    return status.all_running and not _fails_again(capture, patience)
+
+
+def _fails_again(capture: Capture, patience: Patience) -> bool:
+    def look() -> bool | None:
+        return None if capture.client.status(capture.name).all_running else True
+
+    return capture.client.waiting.until(look, patience.steady_s) is True

@@ -64,10 +64,14 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
         return self.state == "FAILED" or any(task.state == "FAILED" for task in self.tasks)
 
     @property
+    def traces(self) -> str:
+        """Every failure's whole trace; empty when nothing failed."""
+        return "\n".join([self.connector.trace, *(task.trace for task in self.tasks)]).strip()
+
+    @property
     def first_trace(self) -> str:
         """First line of the first failure's trace, or empty."""
-        traces = [self.connector.trace, *(task.trace for task in self.tasks)]
-        return next((trace.splitlines()[0] for trace in traces if trace.strip()), "")
+        return self.traces.partition("\n")[0]
 
     def __str__(self) -> str:
         """`connector RUNNING, task 0 FAILED`, as an operator reads it."""

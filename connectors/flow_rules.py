@@ -1,16 +1,20 @@
 """Guard rules about what flows: publication, connector, config and lag. Pure."""
 
 from connectors import names
-from connectors.guard_findings import Expected, GuardFinding, alarm, refuse
+from connectors.guard_findings import REPAIR, Expected, GuardFinding, alarm, refuse
 from connectors.linter import lint
 from connectors.observation import Observation, Publication
+
+_UNDECODABLE = "ERROR: publication "
+"""What PostgreSQL says of WAL from a time without the publication, also when it is back."""
 
 
 def judge_publication(seen: Observation, expected: Expected) -> list[GuardFinding]:
     """The publication sends inserts of the outbox alone, whole, under its root's name."""
     name = expected.settings.publication
     if seen.publication is None:
-        return [refuse("publication-missing", f"publication {name} does not exist")]
+        fix = f"make publication {name} again; then, for rows written meanwhile, {REPAIR}"
+        return [refuse("publication-missing", f"publication {name} does not exist", fix)]
     faults = _publication_faults(seen.publication)
     fix = (
         f"make {name} send inserts of {names.OUTBOX_SCHEMA}.{names.OUTBOX_TABLE} alone, via its "
@@ -46,7 +50,16 @@ def judge_connector(seen: Observation, expected: Expected) -> list[GuardFinding]
     if seen.status is None:
         return []
     found = []
-    if seen.status.failed:
+    if seen.status.failed and _UNDECODABLE in seen.status.traces:
+        found.append(
+            refuse(
+                "undecodable",
+                f"{seen.status}: the slot stands before rows written while the publication was "
+                "away, and PostgreSQL can never decode those",
+                f"{REPAIR}; order it even if healthy: a stopped connector shows nothing of this",
+            )
+        )
+    elif seen.status.failed:
         found.append(
             alarm(
                 "failed",

@@ -192,6 +192,15 @@ def test_a_task_that_goes_on_failing_is_given_up_after_growing_pauses(
     assert capture.name in fake.configs
 
 
+def test_a_task_that_runs_for_a_moment_and_fails_again_is_not_called_healed(
+    capture: Capture, outbox: Outbox, fake: FakeConnect
+) -> None:
+    running(fake, capture, outbox.confirmed(), task="FAILED")
+    fake.fails_soon = 10
+    healed = heal(capture, Patience(attempts_max=2))
+    assert (healed.health, healed.restarts) == (Health.FAILED, 2)
+
+
 def test_a_failed_task_over_an_unsafe_slot_is_stopped_not_restarted(
     capture: Capture, outbox: Outbox, fake: FakeConnect
 ) -> None:

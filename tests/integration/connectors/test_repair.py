@@ -69,6 +69,24 @@ def test_every_row_of_the_gap_is_in_the_new_slot(
     outbox.await_in_slot(10)
 
 
+def test_a_commit_that_arrives_after_the_deletion_is_deleted_too(
+    broken: Capture, fake: FakeConnect, order: RepairOrder, tools: RepairTools
+) -> None:
+    fake.late_commits = 2
+    assert repair.run(broken, order, tools).rows == 10
+    assert fake.offsets[broken.name] == []
+
+
+def test_a_position_that_will_not_go_stops_the_run_before_the_slot_is_touched(
+    broken: Capture, outbox: Outbox, fake: FakeConnect, order: RepairOrder, tools: RepairTools
+) -> None:
+    fake.late_commits = 10_000
+    confirmed = outbox.confirmed()
+    with pytest.raises(RepairRefusedError, match="still holds a position"):
+        repair.run(broken, order, tools)
+    assert outbox.confirmed() == confirmed
+
+
 def test_a_plan_changes_nothing_and_names_each_step(
     broken: Capture, outbox: Outbox, fake: FakeConnect, order: RepairOrder
 ) -> None:

@@ -40,6 +40,11 @@ class FakeConnect:
     comes_up: list[str] = field(default_factory=list)
     #: Stops are acknowledged and ignored.
     ignores_stop: bool = False
+    #: How many restarts run for a moment and then fail.
+    fails_soon: int = 0
+    looks_before_failure: int = 0
+    #: How many deletions of offsets are undone by a late commit.
+    late_commits: int = 0
     #: How many times a new connector's status is still unknown.
     status_comes_late: int = 0
     validation_errors: dict[str, list[str]] = field(default_factory=dict)
@@ -107,16 +112,25 @@ class FakeConnect:
                 self.add(name, {})
             self.configs[name] = msgspec.json.decode(body)
             return (201 if created else 200), {"name": name}
-        if verb == "offsets" and self.states[name] != "STOPPED":
-            return 400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"}
         if verb == "offsets":
-            self.offsets[name] = []
-            return 200, {"message": "reset"}
+            return self._forget(name)
         if verb == "stop" and not self.ignores_stop:
             self.states[name] = "STOPPED"
+        if self.fails_soon and verb == "restart":
+            self.fails_soon -= 1
+            self.looks_before_failure = 3
         if verb == "resume" or (verb == "restart" and self.task_states[name] == "FAILED"):
             self.run(name)
         return 202, {}
+
+    def _forget(self, name: str) -> tuple[int, object]:
+        if self.states[name] != "STOPPED":
+            return 400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"}
+        if self.late_commits:
+            self.late_commits -= 1
+        else:
+            self.offsets[name] = []
+        return 200, {"message": "reset"}
 
     def _read(self, name: str, verb: str) -> tuple[int, object]:
         if verb == "config":
@@ -126,6 +140,10 @@ class FakeConnect:
         if self.status_comes_late:
             self.status_comes_late -= 1
             return 404, {"error_code": 404, "message": f"No status found for connector {name}"}
+        if self.looks_before_failure:
+            self.looks_before_failure -= 1
+            if not self.looks_before_failure:
+                self.task_states[name] = "FAILED"
         state = self.states[name]
         task = {"id": 0, "state": self.task_states[name], "worker_id": "w"}
         if self.task_states[name] == "FAILED":

@@ -41,12 +41,12 @@ SLOT = Slot(
 EXPECTED = Expected(IDENTITY, SETTINGS, CONFIG)
 
 
-def status(connector: str, *tasks: str) -> ConnectorStatus:
+def status(connector: str, *tasks: str, trace: str = "boom\n\tat x") -> ConnectorStatus:
     body = {
         "name": "outbox-shop",
         "connector": {"state": connector},
         "tasks": [
-            {"id": n, "state": state, "trace": "boom\n\tat x" if state == "FAILED" else ""}
+            {"id": n, "state": state, "trace": trace if state == "FAILED" else ""}
             for n, state in enumerate(tasks)
         ],
     }
@@ -151,6 +151,15 @@ def test_what_only_needs_eyes_stops_nothing(rule: str, seen: Observation) -> Non
     assert rules(found) == [rule]
     assert found[0].severity is Severity.ALARM
     assert must_stop(found) == []
+
+
+def test_rows_that_can_never_be_decoded_are_not_restarted_into_again_and_again() -> None:
+    trace = (
+        "org.apache.kafka.connect.errors.ConnectException: An exception occurred\n"
+        'Caused by: org.postgresql.util.PSQLException: ERROR: publication "m" does not exist\n'
+    )
+    found = judge(replace(HEALTHY, status=status("RUNNING", "FAILED", trace=trace)), EXPECTED)
+    assert rules(must_stop(found)) == ["undecodable"]
 
 
 def test_a_stopped_connector_with_a_free_slot_may_start() -> None:
