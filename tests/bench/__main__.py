@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streams import topics
 from tests.bench import report
@@ -23,7 +23,10 @@ from tests.bench.contenders import CONTENDERS, Heat, NaiveFaust
 from tests.bench.oracle import Tally, tally
 from tests.bench.race import Figures, heat
 from tests.bench.stack import ROOT, BenchError, Stack, running
-from tests.bench.workload import Shape, messages
+from tests.bench.workload import Message, Shape, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SMALL: Final = "bench.small"
 DEADLINE_S: Final = 240.0
@@ -89,8 +92,15 @@ def _write(stack: Stack, source: str, shape: Shape) -> Tally:
     """Puts a workload into a topic; what must come of it."""
     began_s = time.monotonic()
     stack.renew(source)
-    stack.produce(source, messages(shape))
-    expected = tally(message.value for message in messages(shape))
+    values: list[bytes] = []
+
+    def kept() -> Iterator[Message]:
+        for message in messages(shape):
+            values.append(message.value)
+            yield message
+
+    stack.produce(source, kept())
+    expected = tally(values)
     _say(
         f"{source}: {expected.records:,} records, of them {expected.accepted:,} to accept, "
         f"{expected.duplicates:,} copies, {expected.late:,} late, {expected.malformed:,} "

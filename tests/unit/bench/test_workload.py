@@ -1,0 +1,67 @@
+"""The workload is what the outbox writes, and the same for the same seed."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from streams.core.envelope import decode
+from streams.core.event import Malformed, UsageEvent
+from streams.core.identity import content_digest, event_id
+from streams.core.instant import to_us
+from tests.bench.oracle import tally
+from tests.bench.workload import SOURCE, Shape, messages
+from tests.support.events import usage
+
+SHAPE = Shape(records=4_000)
+
+
+def test_the_same_seed_gives_the_same_records_and_another_gives_others() -> None:
+    assert list(messages(SHAPE)) == list(messages(SHAPE))
+    assert list(messages(SHAPE)) != list(messages(replace(SHAPE, seed=2)))
+
+
+def test_every_readable_record_is_usage_with_the_identity_and_content_sql_would_give_it() -> None:
+    readable = 0
+    for message in messages(SHAPE):
+        event = decode(message.key, message.value)
+        if isinstance(event, Malformed):
+            continue
+        assert isinstance(event, UsageEvent)
+        wire = msgspec.json.decode(message.value)
+        occurred_us = to_us(datetime.fromisoformat(wire["occurred_at"]))
+        identity = event_id(SOURCE, wire["tenant_id"], wire["event_key"])
+        assert UUID(wire["event_id"]).bytes == identity
+        if "about" not in wire["quantity"]:
+            content = content_digest(identity, wire["metric"], wire["quantity"], occurred_us)
+            assert wire["content"] == content.hex()
+        assert wire.keys() == usage().keys()
+        readable += 1
+    assert readable > 3_900
+
+
+def test_the_keys_of_the_text_stand_in_the_order_of_jsonb() -> None:
+    wire = msgspec.json.decode(next(messages(SHAPE)).value)
+    assert list(wire) == sorted(wire, key=lambda name: (len(name), name))
+
+
+def test_copies_are_byte_for_byte_and_spread_over_the_whole_topic() -> None:
+    records = list(messages(SHAPE))
+    distances = []
+    times = Counter(message.value for message in records)
+    for value, number in times.items():
+        if number > 1:
+            places = [place for place, message in enumerate(records) if message.value == value]
+            distances.append(places[-1] - places[0])
+    assert len(distances) > 150
+    assert min(distances) < 100
+    assert max(distances) > 2_000
+
+
+def test_the_shares_are_about_what_was_asked() -> None:
+    found = tally(m.value for m in messages(replace(SHAPE, records=20_000)))
+    assert 900 < found.duplicates < 1_150
+    assert 150 < found.late < 250
+    assert 8 < found.malformed < 40
