@@ -15,9 +15,23 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import psycopg
 import typer
 
-from sandbox import clock, control, jars, machine, ports, secrets, service_sql, stack, wanted
+from connectors.errors import CaptureError
+from sandbox import (
+    clock,
+    control,
+    install,
+    jars,
+    machine,
+    ports,
+    provision,
+    secrets,
+    service_sql,
+    stack,
+    wanted,
+)
 from sandbox.control import Console, ControlError, NotRunningError
 from sandbox.kafka import KafkaError
 from sandbox.machine import MachineError
@@ -25,6 +39,8 @@ from sandbox.paths import Paths, find_dir
 from sandbox.postgres import PostgresError
 from sandbox.process import StillRunningError
 from sandbox.supervisor import AlreadyRunningError, Supervisor, holding
+from schemas.errors import SchemaError
+from streams.topics import TopicsError
 
 FAULTS = (
     clock.ClockError,
@@ -36,6 +52,12 @@ FAULTS = (
     PostgresError,
     KafkaError,
     StillRunningError,
+    provision.KeptDataError,
+    CaptureError,
+    psycopg.Error,
+    TopicsError,
+    SchemaError,
+    ValueError,
     OSError,
 )
 
@@ -214,6 +236,31 @@ def fetch_jars(
             jars.maven("mvn", os.environ)(Path(folder))
             jars.LOCK_FILE.write_text(jars.make_lock(Path(folder)), encoding="ascii")
     typer.echo(str(machine.jars(os.environ, typer.echo).root))
+
+
+@app.command("install")
+def install_into(
+    postgres: Annotated[str, typer.Option(help="HOST:PORT of the database server.")],
+    kafka: Annotated[str, typer.Option(help="HOST:PORT of the broker.")],
+    connect: Annotated[str, typer.Option(help="Base address of Kafka Connect.")],
+    postgres_of_connect: Annotated[
+        str | None, typer.Option(help="HOST:PORT as Connect sees the server. Default: the same.")
+    ] = None,
+) -> None:
+    """Install databases, schemas, topics, meters and connector into a stack that runs elsewhere.
+
+    For the containers of docker-compose.yml. All logins get the password in SANDBOX_PASSWORD,
+    which is the superuser's too.
+    """
+    seen = install.address(postgres)
+    installation = install.Installation(
+        seen,
+        install.address(postgres_of_connect) if postgres_of_connect else seen,
+        secrets.same(os.environ.get("SANDBOX_PASSWORD", "")),
+        kafka,
+        connect,
+    )
+    install.run_all(installation, typer.echo)
 
 
 @app.command(hidden=True)

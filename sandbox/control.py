@@ -286,9 +286,14 @@ def _spawn(paths: Paths, environ: Mapping[str, str]) -> ProcessRef:
             start_new_session=True,
         )
     ref = ref_of(child.pid)
-    while ref is not None and child.poll() is None:
-        if running(paths) == ref:
-            return ref
-        time.sleep(0.02)
+    try:
+        while ref is not None and child.poll() is None:
+            if running(paths) == ref:
+                return ref
+            time.sleep(0.02)
+    except KeyboardInterrupt:
+        child.terminate()
+        child.wait()
+        raise
     message = f"the supervisor ended at once with {child.poll()}; see {paths.logs}/supervisor.log"
     raise ControlError(message)

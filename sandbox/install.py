@@ -16,6 +16,8 @@ from sandbox.postgres import DATABASES, SUPERUSER
 from sandbox.runner import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox.secrets import Secrets
 
 WRITER = "service_writer"
@@ -29,6 +31,19 @@ class Address:
 
     host: str
     port: int
+
+
+def address(text: str) -> Address:
+    """The address in `HOST:PORT`.
+
+    Raises:
+        ValueError: The text has another form.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit():
+        message = f"address {text!r}: expected HOST:PORT"
+        raise ValueError(message)
+    return Address(host, int(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +112,16 @@ def steps(installation: Installation) -> list[Step]:
             undo=lambda: provision.release_capture(installation),
         ),
     ]
+
+
+def run_all(installation: Installation, say: Callable[[str], None]) -> None:
+    """Does every step, one after the other: for a stack that somebody else runs.
+
+    Raises:
+        Exception: Whatever a step raises; the steps before it are done and harmless to repeat.
+    """
+    for step in steps(installation):
+        say(f"{step.name}: {step.run()}")
 
 
 def databases(installation: Installation) -> str:

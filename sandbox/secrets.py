@@ -27,6 +27,18 @@ class Secrets:
     """The worker's login to the ledger."""
 
 
+def same(password: str) -> Secrets:
+    """One password for every login: for containers that nobody else can reach.
+
+    Raises:
+        ValueError: It is empty.
+    """
+    if not password:
+        message = "SANDBOX_PASSWORD: is not set; it is the superuser's, and every login gets it"
+        raise ValueError(message)
+    return Secrets(*(password for _ in fields(Secrets)))
+
+
 def load_or_make(file: Path) -> Secrets:
     """The kept passwords; generated and written the first time."""
     kept = read_json(file)
