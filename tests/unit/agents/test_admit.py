@@ -1,0 +1,463 @@
+"""A chunk to its settlement: what goes where, in which order, and what stops it."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streams import topics
+from streams.agents import admit
+from streams.agents.admit import WAITS_FOR_LEDGER
+from streams.agents.memory import memory_of
+from streams.core import admission, envelope
+from streams.core.instant import HOUR_US, SECOND_US
+from streams.core.level import Reading
+from streams.engine.chunk import Chunk, Guards
+from streams.engine.errors import (
+    ChunkTooLarge,
+    DeliveryFailed,
+    Fenced,
+    LogChanged,
+    PartitionHeld,
+    SettlementRefused,
+    StateUnavailable,
+)
+from streams.engine.settlement import Settlement
+from streams.ports import OutputsDeadError, UndeliveredError
+from tests.support.events import CATALOGUE, T0_US, canary, conflict, log_of, meter, record, usage
+from tests.unit.agents.checks import check_end, check_state
+from tests.unit.agents.world import Life, World
+
+Worlds = Callable[[Any], World]
+NEWER: Final = usage("newer", v=2)
+LATE_US: Final = T0_US + 30 * HOUR_US
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admit, "CATALOGUE_DEADLINE_S", 0.05)
+
+
+def totals(life: Life) -> Counter[str]:
+    """Units in the levels by metric."""
+    sums: Counter[str] = Counter()
+    for key, reading in memory_of(life.table).readings.items():
+        sums[getattr(key, "metric", "-")] += reading.total
+    return +sums
+
+
+def whole(life: Life, **changes: Any) -> Chunk:
+    chunk = life.chunk()
+    assert chunk is not None
+    for name, value in changes.items():
+        setattr(chunk, name, value)
+    return chunk
+
+
+# -- where it goes --------------------------------------------------------------------------------
+
+
+async def test_each_verdict_has_its_topic_and_its_count(world_of: Worlds, begin: Any) -> None:
+    first = usage("a", "5")
+    world = world_of(
+        [
+            first,
+            first,
+            usage("late", received_us=LATE_US),
+            conflict(first, event_key="a", quantity="6"),
+            b"{",
+            usage("job", metric="jobs"),
+            canary(1),
+        ]
+    )
+    life = await begin(world)
+    assert await life.feed()
+    sent = {topic: len(records) for topic, records in world.broker.outputs.items()}
+    assert sent == {topics.ACCEPTED: 2, topics.REVIEW: 2, topics.DEAD_LETTER: 1}
+    assert life.admitter.figures.verdicts == {
+        "accepted": 2,
+        "duplicate": 1,
+        "review": 1,
+        "conflict": 1,
+        "dead": 1,
+        "canary": 1,
+    }
+    assert (life.admitter.figures.chunks, life.admitter.figures.records) == (1, 7)
+    await life.tell()
+    check_end(world, life.table)
+
+
+async def test_outputs_keep_the_key_so_that_a_tenant_stays_in_order(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("a", tenant_id="acme"), usage("b", tenant_id="zeta")])
+    await (await begin(world)).feed()
+    assert [key for key, _ in world.broker.outputs[topics.ACCEPTED]] == [b"acme", b"zeta"]
+
+
+async def test_a_record_that_killed_two_workers_is_parked_unread(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("killer", "5")])
+    life = await begin(world)
+    await life.admitter.admit(whole(life, suspect=0))
+    (_, value), *_ = world.broker.outputs[topics.DEAD_LETTER]
+    assert b"parked unread" in value
+    assert totals(life) == {}
+    assert life.table.applied == 0
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+
+async def test_outputs_then_packed_record_then_table_then_memory(
+    world_of: Worlds, begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of([usage("a"), usage("late", received_us=LATE_US)])
+    life = await begin(world)
+    memory, settle = memory_of(life.table), life.table.settle
+
+    def settling(batch: Settlement) -> None:
+        assert memory.readings == {}, "memory ran ahead of the table"
+        settle(batch)
+        world.effects.append("table")
+
+    async def asked(question: str) -> None:
+        world.effects.append(question)
+
+    monkeypatch.setattr(life.table, "settle", settling)
+    guards = Guards(verify_log=lambda: asked("whose log"), fence=lambda: asked("ours?"))
+    chunk = whole(life, guards=guards)
+    await life.admitter.admit(chunk)
+    assert world.effects == ["whose log", "ours?", "outputs", "packed", "table"]
+    assert memory.readings
+    assert chunk.done.is_set()
+    assert chunk.reached == "settled"
+
+
+@pytest.mark.parametrize("error", [LogChanged("another log"), Fenced("another worker's")])
+@pytest.mark.parametrize(
+    "guarded",
+    [lambda ask: Guards(verify_log=ask), lambda ask: Guards(fence=ask)],
+    ids=["verify_log", "fence"],
+)
+async def test_a_guard_that_says_no_comes_before_any_output(
+    world_of: Worlds, begin: Any, guarded: Callable[[Any], Guards], error: Exception
+) -> None:
+    async def refuse() -> None:
+        raise error
+
+    world = world_of([usage("a")])
+    life = await begin(world)
+    chunk = whole(life, guards=guarded(refuse))
+    with pytest.raises(type(error)):
+        await life.admitter.admit(chunk)
+    assert life.outputs.queue == []
+    assert world.broker.packed == []
+    assert life.table.applied == -1
+
+
+# -- what fails leaves nothing --------------------------------------------------------------------
+
+
+def outputs_fail(life: Life, _: pytest.MonkeyPatch) -> None:
+    life.outputs.fault = UndeliveredError("usage.accepted: _MSG_TIMED_OUT")
+
+
+def packed_log_fails(life: Life, _: pytest.MonkeyPatch) -> None:
+    life.producer.fault = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))
+
+
+def packed_record_is_too_large(life: Life, _: pytest.MonkeyPatch) -> None:
+    life.producer.fault = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+
+
+def disk_is_full(life: Life, patch: pytest.MonkeyPatch) -> None:
+    def write(*_: Any, **__: Any) -> None:
+        message = "no space left on device"
+        raise StateUnavailable(message)
+
+    patch.setattr(life.table._store, "write", write)
+
+
+@pytest.mark.parametrize(
+    ("fail", "error"),
+    [
+        (outputs_fail, DeliveryFailed),
+        (packed_log_fails, DeliveryFailed),
+        (packed_record_is_too_large, ChunkTooLarge),
+        (disk_is_full, StateUnavailable),
+    ],
+    ids=lambda one: one.__name__,
+)
+async def test_a_failure_leaves_table_and_memory_untouched(
+    world_of: Worlds,
+    begin: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    fail: Callable[[Life, pytest.MonkeyPatch], None],
+    error: type[Exception],
+) -> None:
+    world = world_of([usage("a", "5"), usage("b", "7"), usage("job", metric="jobs")])
+    life = await begin(world)
+    assert await life.feed(1)
+    memory = memory_of(life.table)
+    before = dict(memory.readings), set(memory.dirty), life.table.meta
+    with monkeypatch.context() as patch:
+        fail(life, patch)
+        with pytest.raises(error):
+            await life.admitter.admit(whole(life))
+    assert (memory.readings, memory.dirty, life.table.meta) == before
+    check_state(world, life.table)
+
+    life.outputs.fault = life.producer.fault = None
+    life.discard()
+    check_state(world, life.table)
+    await life.feed()
+    await life.tell()
+    check_end(world, life.table)
+
+
+async def test_undelivered_outputs_are_no_records_fault(world_of: Worlds, begin: Any) -> None:
+    """A fault with this name takes the mark back that would otherwise lead to parking."""
+    life = await begin(world_of([usage("a")]))
+    life.outputs.fault = UndeliveredError("usage.accepted: _MSG_TIMED_OUT")
+    assert await life.feed()
+    assert [type(one) for one in life.refused] == [DeliveryFailed]
+    assert "usage.accepted" in str(life.refused[0])
+
+
+async def test_a_dead_producer_ends_the_worker(world_of: Worlds, begin: Any) -> None:
+    life = await begin(world_of([usage("a")]))
+    life.outputs.fault = OutputsDeadError("_FATAL")
+    with pytest.raises(OutputsDeadError):
+        await life.feed()
+
+
+# -- holds ----------------------------------------------------------------------------------------
+
+
+async def test_a_newer_schema_holds_the_partition_and_what_came_before_is_settled(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("a", "5"), usage("b", "7"), NEWER, usage("c", "1")])
+    life = await begin(world)
+    chunk = whole(life)
+    with pytest.raises(PartitionHeld, match="schema version 2 is unknown here: upgrade"):
+        await life.admitter.admit(chunk)
+    assert life.table.applied == 1
+    assert totals(life) == {"api_calls": 12}
+    assert len(world.broker.outputs[topics.ACCEPTED]) == 2
+    assert not chunk.done.is_set()
+
+
+def understand_newer(patch: pytest.MonkeyPatch) -> None:
+    """The workers were upgraded: version 2 reads as version 1."""
+
+    def decode(key: bytes | None, value: bytes | None) -> Any:
+        if value is not None and value.startswith(b'{"v":2'):
+            value = b'{"v":1' + value[6:]
+        return envelope.decode(key, value)
+
+    patch.setattr(admission, "decode", decode)
+
+
+async def run_into_newer(world: World, begin: Any, patch: pytest.MonkeyPatch) -> None:
+    """Held, upgraded, gone on; then everything must have been counted."""
+    life = await begin(world)
+    await life.work([10])
+    assert life.held is not None
+    life.held = None
+    understand_newer(patch)
+    await life.work([10])
+    await life.tell()
+    check_end(world, life.table)
+
+
+async def test_after_the_upgrade_the_held_record_counts(
+    world_of: Worlds, begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of([usage("a", "5"), NEWER, usage("c", "1")])
+    await run_into_newer(world, begin, monkeypatch)
+
+
+async def test_planted_applied_moves_past_a_hold(
+    world_of: Worlds, begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settlement_of = admit.settlement_of
+
+    def past(chunk: Chunk, decided: Any, catalogue: Any) -> Settlement:
+        settlement = settlement_of(chunk, decided, catalogue)
+        settlement.last, settlement.anchor = chunk.last, chunk.anchor
+        return settlement
+
+    monkeypatch.setattr(admit, "settlement_of", past)
+    world = world_of([usage("a", "5"), NEWER, usage("c", "1")])
+    with pytest.raises(AssertionError):
+        await run_into_newer(world, begin, monkeypatch)
+
+
+@pytest.mark.parametrize("offset", [0, 3], ids=["at_once", "behind_a_hole"])
+async def test_a_hold_at_the_first_record_settles_nothing(
+    world_of: Worlds, begin: Any, offset: int
+) -> None:
+    """Also where the log has no records before it, as behind a transaction's marker."""
+    world = world_of([record(NEWER, offset)])
+    life = await begin(world)
+    with pytest.raises(PartitionHeld, match="upgrade"):
+        await life.admitter.admit(whole(life))
+    assert world.effects == []
+    assert life.table.applied == -1
+
+
+async def test_offsets_without_a_record_are_settled_with_the_next_one(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([record(usage("a"), 2), record(usage("b"), 5)])
+    life = await begin(world)
+    assert await life.feed(1)
+    assert life.table.applied == 2
+    assert await life.feed(1)
+    await life.tell()
+    check_end(world, life.table)
+
+
+async def test_a_record_of_another_partition_holds(world_of: Worlds, begin: Any) -> None:
+    life = await begin(world_of([usage("a"), usage("b", tenant_id="elsewhere")]))
+    life.admitter._home = lambda key: int(key == b"elsewhere")
+    with pytest.raises(PartitionHeld, match="offset 1 belongs on another partition"):
+        await life.admitter.admit(whole(life))
+    assert life.table.applied == 0
+
+
+async def test_newer_rules_hold_before_anything_is_judged(world_of: Worlds, begin: Any) -> None:
+    world = world_of([usage("a")])
+    world.ledger.versions.append(meter("api_calls", version=3, rules=9, effective_from_us=1 << 60))
+    life = await begin(world)
+    with pytest.raises(PartitionHeld, match="verdict rules 9"):
+        await life.admitter.admit(whole(life))
+    assert world.effects == []
+
+
+# -- the catalogue --------------------------------------------------------------------------------
+
+
+async def test_an_unknown_metric_is_judged_by_a_reading_younger_than_the_fetch(
+    world_of: Worlds, begin: Any
+) -> None:
+    """A meter that was added a moment ago loses nothing to a reading from before it."""
+    world = world_of([usage("a", "4", metric="added_just_now")])
+    life = await begin(world)
+    world.ledger.versions.append(meter("added_just_now"))
+    assert life.book.catalogue is not None
+    assert "added_just_now" not in life.book.catalogue.by_metric
+    assert await life.feed()
+    assert totals(life) == {"added_just_now": 4}
+
+
+async def test_a_metric_that_a_fresh_reading_does_not_know_is_dead(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("a", metric="nobody_knows"), usage("b", "2")])
+    life = await begin(world)
+    assert await life.feed()
+    assert life.admitter.figures.verdicts == {"dead": 1, "accepted": 1}
+    assert b"unknown metric" in world.broker.outputs[topics.DEAD_LETTER][0][1]
+
+
+async def test_while_the_ledger_is_away_known_meters_go_on_and_the_rest_waits(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("a", "5"), usage("b", "4", metric="added"), usage("c", "1")])
+    life = await begin(world)
+    world.ledger.away = True
+    with pytest.raises(PartitionHeld) as held:
+        await life.admitter.admit(whole(life))
+    assert str(held.value) == WAITS_FOR_LEDGER
+    assert life.table.applied == 0
+    assert totals(life) == {"api_calls": 5}
+
+    world.ledger.away = False
+    world.ledger.versions.append(meter("added"))
+    life.discard()
+    assert await life.feed()
+    assert totals(life) == {"api_calls": 6, "added": 4}
+
+
+async def test_without_any_reading_nothing_is_judged(world_of: Worlds) -> None:
+    world = world_of([usage("a")])
+    world.ledger.away = True
+    async with Life(world) as life:
+        assert not await life.feed()
+        assert life.held == WAITS_FOR_LEDGER
+        assert world.effects == []
+
+
+async def test_an_event_beyond_the_notice_holds_and_names_the_clocks(
+    world_of: Worlds, begin: Any
+) -> None:
+    """Only wrong clocks lead here: what happens now lies within the notice of a fresh reading."""
+    at_us = CATALOGUE.complete_until_us
+    world = world_of(
+        [
+            usage("a", "5", occurred_us=at_us - SECOND_US, received_us=at_us),
+            usage("b", occurred_us=at_us, received_us=at_us),
+        ]
+    )
+    life = await begin(world)
+    with pytest.raises(PartitionHeld, match=r"offset 1 lies beyond .* compare the clocks"):
+        await life.admitter.admit(whole(life))
+    assert totals(life) == {"api_calls": 5}
+    assert life.table.applied == 0
+
+
+# -- the settlement -------------------------------------------------------------------------------
+
+
+async def test_the_settlement_of_a_part_covers_just_that_part(world_of: Worlds, begin: Any) -> None:
+    world = world_of([usage("a"), usage("b"), NEWER])
+    life = await begin(world)
+    with pytest.raises(PartitionHeld):
+        await life.admitter.admit(whole(life))
+    records = log_of([usage("a"), usage("b")])
+    assert life.table.meta.anchor == Chunk(life.table.log, 0, 1, records, life.table).anchor  # type: ignore[arg-type]  # the engine's own record has the same fields
+    assert life.table.log_time_ms == records[-1].timestamp_ms
+    assert life.table.meta.catalogue_hash == CATALOGUE.hash
+    packed = world.broker.packed[-1]
+    assert msgspec.msgpack.decode(packed[3:])[2:4] == [0, 1]
+
+
+async def test_a_settlement_that_contradicts_itself_never_reaches_the_packed_log(
+    world_of: Worlds, begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settlement_of = admit.settlement_of
+
+    def broken(chunk: Chunk, decided: Any, catalogue: Any) -> Settlement:
+        settlement = settlement_of(chunk, decided, catalogue)
+        settlement.anchor = b""
+        return settlement
+
+    monkeypatch.setattr(admit, "settlement_of", broken)
+    world = world_of([usage("a")])
+    life = await begin(world)
+    with pytest.raises(SettlementRefused, match="anchor"):
+        await life.admitter.admit(whole(life))
+    assert world.broker.packed == []
+
+
+async def test_a_reading_that_was_acknowledged_beside_the_chunk_is_told_again_at_worst(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("a", "5"), usage("b", "7")])
+    life = await begin(world)
+    assert await life.feed(1)
+    life.outputs.meanwhile = life.tell
+    assert await life.feed(1)
+    level = next(r for r in memory_of(life.table).readings.values() if r.total)
+    assert isinstance(level, Reading)
+    assert level.dirty
+    assert (level.records, level.total) == (2, 12)
+    await life.tell()
+    check_end(world, life.table)
