@@ -25,23 +25,17 @@ def cut(
     """
     records: list[Record] = []
     applied = table.applied
-    time_ms = table.log_time_ms
-    number = -1
-    size = 0
-    used = 0
+    ends_ms = size = used = 0
     for message in messages:
         offset = message.offset()
-        if offset is None or offset <= applied:
-            used += 1
-            continue
-        key, value = message.key(), message.value()
-        timestamp_ms = message.timestamp()[1]
-        time_ms = max(time_ms, timestamp_ms)
-        size += len(key or b"") + len(value or b"")
-        generation = table.generation_at(time_ms)
-        if records and (len(records) >= records_max or size > bytes_max or generation != number):
-            break
-        number = generation
-        records.append(Record(offset, timestamp_ms, key, value))
+        if offset is not None and offset > applied:
+            key, value = message.key(), message.value()
+            timestamp_ms = message.timestamp()[1]
+            size += (len(key) if key else 0) + (len(value) if value else 0)
+            if not records:
+                ends_ms = table.generation_ends_ms(timestamp_ms)
+            elif timestamp_ms >= ends_ms or size > bytes_max or len(records) >= records_max:
+                break
+            records.append(Record(offset, timestamp_ms, key, value))
         used += 1
     return records, used

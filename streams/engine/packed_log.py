@@ -66,10 +66,12 @@ class PackedLog:
         """Write the settlement's packed record and note the offset it got in the settlement.
 
         Raises:
+            SettlementRefused: it cannot be stored, so it must not get into the log either.
             ChunkTooLarge: nothing was written; the feeder tries again with a smaller chunk.
             DeliveryFailed: the broker did not take it in time; it may or may not be in the log,
                 and both are right.
         """
+        settlement.check()
         record = pack(
             table.log,
             settlement,

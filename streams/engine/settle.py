@@ -16,7 +16,6 @@ async def settle(chunk: Chunk, settlement: Settlement, packed_log: PackedLog) ->
         ChunkTooLarge, DeliveryFailed: nothing was moved; give it to `chunk.failed`.
         TableClosed, SettlementRefused, StateUnavailable: the same.
     """
-    settlement.check()
     await packed_log.append(chunk.table, settlement)
     chunk.step("packed_produced")
     chunk.table.settle(settlement)

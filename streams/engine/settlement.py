@@ -1,6 +1,5 @@
 """What a decided chunk leaves behind: written to the packed log and to the table as one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,18 +58,17 @@ class Settlement:
         Raises:
             SettlementRefused: naming the field and the rule.
         """
+        lengths = {(len(key), len(value)) for key, value in (*self.seen, *self.pinned)}
+        ids, values = {key for key, _ in lengths}, {value for _, value in lengths}
         problems = [
             text
             for wrong, text in (
                 (self.first < 0 or self.last < self.first, "first, last: 0 <= first <= last"),
                 (len(self.anchor) != ANCHOR_BYTES, f"anchor: {ANCHOR_BYTES} bytes"),
-                (_uneven(self.seen + self.pinned), "seen, pinned: values all of one length"),
+                (len(values) > 1, "seen, pinned: values all of one length"),
+                (ids - {ID_BYTES}, f"seen, pinned: ids of {ID_BYTES} bytes"),
                 (
-                    any(len(key) != ID_BYTES for key, _ in (*self.seen, *self.pinned)),
-                    f"seen, pinned: ids of {ID_BYTES} bytes",
-                ),
-                (
-                    any(not self._covers(key) for key, _ in self.unsent),
+                    not self._covers([key for key, _ in self.unsent]),
                     f"unsent: keys of {UNSENT_KEY_BYTES} bytes with an offset in [first, last]",
                 ),
             )
@@ -81,9 +79,9 @@ class Settlement:
                 f"settlement of {self.first}..{self.last}: " + "; ".join(problems)
             )
 
-    def _covers(self, key: bytes) -> bool:
-        return len(key) == UNSENT_KEY_BYTES and self.first <= unsent_offset(key) <= self.last
-
-
-def _uneven(pairs: Sequence[Pair]) -> bool:
-    return len({len(value) for _, value in pairs}) > 1
+    def _covers(self, keys: list[bytes]) -> bool:
+        if not keys:
+            return True
+        # Keys sort by offset, so the outermost two speak for all.
+        inside = self.first <= unsent_offset(min(keys)) and unsent_offset(max(keys)) <= self.last
+        return set(map(len, keys)) == {UNSENT_KEY_BYTES} and inside

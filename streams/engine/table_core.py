@@ -170,6 +170,14 @@ class TableCore:
         """Generation of a log append time."""
         return time_ms // self._meta.width_ms
 
+    def generation_ends_ms(self, timestamp_ms: int) -> int:
+        """Log append time from which a record after one of `timestamp_ms` is in a later generation.
+
+        Log time never steps back: a record older than what is settled counts as if it were not.
+        """
+        at_ms = max(self._meta.log_time_ms, timestamp_ms)
+        return (self.generation_at(at_ms) + 1) * self._meta.width_ms
+
     def _seen_families(self) -> list[str]:
         families = [
             seen_family(gen.slot_of(generation.number))

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -46,19 +47,24 @@ async def test_kills_in_rotation_under_load_leave_the_exact_state(world: World) 
     await world.expect_exact_anew(*names)
 
 
-async def test_a_worker_that_slept_through_its_session_changes_nothing(world: World) -> None:
-    """It wakes with a chunk in hand that another has settled meanwhile."""
-    world.produce(1_000)
-    sleeper = world.spawn("sleeper", "")
-    await eventually("it has state", (world.directory / "sleeper" / "tables").exists, 30)
+@pytest.mark.parametrize("step", ["decided", "outputs_produced", "packed_produced"])
+async def test_a_worker_that_slept_through_its_session_with_a_chunk_in_hand_changes_nothing(
+    world: World, step: str
+) -> None:
+    """Another settles that chunk and more meanwhile; then the sleeper goes on where it was."""
     world.produce(3_000)
-    sleeper.send_signal(signal.SIGSTOP)
+    sleeper = world.spawn("sleeper", f"sleep@{step}:2")
+    await eventually("it sleeps", lambda: asleep(sleeper.pid), 60)
     other = await world.start("other")
     await world.serving(other)
     world.produce(1_000)
     await world.settled(other)
     world.expect_exact(other)
     sleeper.send_signal(signal.SIGCONT)
+    log = world.directory / "sleeper.log"
+    await eventually("it heard of it", lambda: "lost" in log.read_text(), 30)
+    # Asked before outputs, it learns that the partition is another's; later, it only repeats.
+    assert ("Fenced" in log.read_text()) == (step == "decided")
     world.produce(1_000)
     sleeper.terminate()
     assert await world.ended(sleeper) == 0
@@ -66,6 +72,10 @@ async def test_a_worker_that_slept_through_its_session_changes_nothing(world: Wo
     world.expect_exact(other)
     await world.stop(other)
     await world.expect_exact_anew("sleeper", "other")
+
+
+def asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 async def test_a_record_that_kills_is_parked_and_everything_else_counts(world: World) -> None:
