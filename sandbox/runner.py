@@ -158,7 +158,8 @@ class Runner(threading.Thread):
         how = self._kill()
         if how != "":
             log.info("%s: stopped by %s", self.part.name, how)
-        if self.board.parts.get(self.part.name) is not None:
+        known = self.board.parts.get(self.part.name)
+        if known is not None and known.state != state:
             self.board.report(self.part.name, state, how)
 
     def _kill(self) -> str:

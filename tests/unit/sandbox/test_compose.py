@@ -1,0 +1,123 @@
+"""docker-compose.yml and Dockerfile describe the stack that runs natively."""
+
+import itertools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import connect, facts, install, kafka, postgres, provision, secrets, stripe
+from tests.support import stack as provider
+from tests.unit.sandbox import compose_file
+
+ROOT = Path(__file__).resolve().parents[3]
+COMPOSE = compose_file.read((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, Any] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+# Settings of Connect that the image takes under names of its own.
+OF_THE_IMAGE = {
+    "group.id": "GROUP_ID",
+    "config.storage.topic": "CONFIG_STORAGE_TOPIC",
+    "offset.storage.topic": "OFFSET_STORAGE_TOPIC",
+    "status.storage.topic": "STATUS_STORAGE_TOPIC",
+    "key.converter": "KEY_CONVERTER",
+    "value.converter": "VALUE_CONVERTER",
+    "offset.flush.interval.ms": "OFFSET_FLUSH_INTERVAL_MS",
+}
+
+
+def variable(prefix: str, setting: str) -> str:
+    return prefix + setting.upper().replace(".", "_")
+
+
+def test_the_same_parts_run() -> None:
+    assert set(SERVICES) == {"postgres", "kafka", "connect", "stripe", "install", "worker"}
+
+
+def test_the_same_versions_run() -> None:
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{kafka.VERSION}"
+    assert SERVICES["connect"]["image"] == f"quay.io/debezium/connect:{connect.DEBEZIUM_VERSION}"
+    major = int(SERVICES["postgres"]["image"].removeprefix("postgres:"))
+    assert major >= postgres.VERSION_MIN
+
+
+def test_the_image_has_the_python_the_package_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["requires-python"].removeprefix(">=")
+    assert f"FROM python:{wanted}-slim" in DOCKERFILE
+    assert "--require-hashes -r requirements.lock" in DOCKERFILE
+
+
+def test_postgres_has_the_native_settings() -> None:
+    command = SERVICES["postgres"]["command"]
+    options = dict(
+        option.split("=", 1) for flag, option in itertools.pairwise(command) if flag == "-c"
+    )
+    native = dict(postgres.SETTINGS)
+    del native["log_line_prefix"]  # only the native one is read from a file
+    assert options == native
+
+
+def test_kafka_has_the_native_settings() -> None:
+    given = SERVICES["kafka"]["environment"]
+    listeners = {"listener.security.protocol.map"}  # one listener more, for this computer
+    for setting in set(kafka.SETTINGS) - listeners:
+        assert given[variable("KAFKA_", setting)] == kafka.SETTINGS[setting], setting
+    assert given["KAFKA_HEAP_OPTS"] == f"-Xmx{kafka.HEAP_MAX_MB}m"
+
+
+def test_connect_has_the_native_settings() -> None:
+    given = SERVICES["connect"]["environment"]
+    for setting, value in connect.SETTINGS.items():
+        name = OF_THE_IMAGE.get(setting) or variable("CONNECT_", setting)
+        assert given[name] == value, setting
+    assert given["HEAP_OPTS"] == f"-Xmx{connect.HEAP_MAX_MB}m"
+    assert given[connect.PASSWORD_VARIABLE] == provider.COMPOSE_PASSWORD
+
+
+def test_the_worker_has_the_native_settings() -> None:
+    inside = install.Installation(
+        install.Address("postgres", 5432),
+        install.Address("postgres", 5432),
+        secrets.same(provider.COMPOSE_PASSWORD),
+        "kafka:9092",
+        "http://connect:8083",
+    )
+    native = facts.settings(inside, "http://stripe:12111", stripe.API_KEY)
+    given = dict(SERVICES["worker"]["environment"])
+    assert given.pop("TAILRACE_DATA_DIR").startswith("/var/lib/tailrace")
+    assert given.pop("TAILRACE_METRICS_PORT").isdigit()
+    assert given == native
+    assert native["TAILRACE_PARTITIONS"] == str(provision.PARTITIONS)
+
+
+def test_only_this_computer_reaches_the_ports() -> None:
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert len(published) == 4
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+@pytest.mark.parametrize(
+    ("service", "address"),
+    [
+        ("postgres", f"{provider.COMPOSE_POSTGRES.host}:{provider.COMPOSE_POSTGRES.port}"),
+        ("kafka", provider.COMPOSE_BOOTSTRAP),
+        ("connect", provider.COMPOSE_CONNECT_URL.removeprefix("http://")),
+        ("stripe", provider.COMPOSE_STRIPE_URL.removeprefix("http://")),
+    ],
+)
+def test_the_tests_know_the_published_ports(service: str, address: str) -> None:
+    (published,) = SERVICES[service]["ports"]
+    assert published.startswith(f"{address}:")
+
+
+def test_every_part_says_when_it_is_ready() -> None:
+    assert all("healthcheck" in service for name, service in SERVICES.items() if name != "install")
+
+
+def test_the_reader_refuses_what_it_does_not_know() -> None:
+    for text in ("a: &anchor b", "a:\n  - x\n  b: c", "a: b\na: c", "just text"):
+        with pytest.raises(ValueError, match=r"line|YAML"):
+            compose_file.read(text)

@@ -1,0 +1,58 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from sandbox.paths import find_dir, read_json, write_json
+from sandbox.secrets import Secrets, load_or_make, same
+
+
+@pytest.mark.parametrize(
+    ("option", "environ", "found"),
+    [
+        (None, {}, "/work/.tailrace"),
+        (None, {"TAILRACE_DIR": "box"}, "/work/box"),
+        (None, {"TAILRACE_DIR": "/srv/box"}, "/srv/box"),
+        (Path("mine"), {"TAILRACE_DIR": "/srv/box"}, "/work/mine"),
+        (Path("/srv/mine"), {}, "/srv/mine"),
+    ],
+)
+def test_the_option_goes_before_the_variable_before_the_default(
+    option: Path | None, environ: dict[str, str], found: str
+) -> None:
+    assert find_dir(option, environ, Path("/work")) == Path(found)
+
+
+def test_a_written_file_is_for_its_owner_only_and_replaced_whole(tmp_path: Path) -> None:
+    file = tmp_path / "value.json"
+    write_json(file, {"a": 1})
+    write_json(file, {"a": 2})
+    assert read_json(file) == {"a": 2}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_value_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "value.json"
+    write_json(file, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(file, {"a": object()})
+    assert read_json(file) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_no_file_is_no_value(tmp_path: Path) -> None:
+    assert read_json(tmp_path / "none.json") is None
+
+
+def test_passwords_are_made_once_and_differ(tmp_path: Path) -> None:
+    file = tmp_path / "secrets.json"
+    made = load_or_make(file)
+    assert load_or_make(file) == made
+    assert len({made.superuser, made.writer, made.cdc, made.ops, made.ledger}) == 5
+
+
+def test_one_password_for_all_must_not_be_empty() -> None:
+    assert same("x") == Secrets("x", "x", "x", "x", "x")
+    with pytest.raises(ValueError, match="SANDBOX_PASSWORD"):
+        same("")
