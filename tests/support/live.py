@@ -1,4 +1,4 @@
-"""A real stack for tests: the native sandbox with workers that the test starts and kills itself."""
+"""A real stack for tests, with workers that the test starts and kills itself."""
 
 import os
 import signal
@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import requests
+
+from tests.support.stack import Stack, open_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,16 +62,18 @@ class LiveWorker:
 
 @dataclass(slots=True)
 class LiveStack:
-    """A sandbox in a directory, asked through its `sandbox.json`."""
+    """A running stack and the workers that a test runs beside it."""
 
-    directory: Path
+    parts: Stack
     workers: list[LiveWorker] = field(default_factory=list)
 
     @property
+    def directory(self) -> Path:
+        return self.parts.directory
+
+    @property
     def facts(self) -> Mapping[str, Any]:
-        raw = (self.directory / "sandbox.json").read_bytes()
-        decoded: Mapping[str, Any] = msgspec.json.decode(raw)
-        return decoded
+        return self.parts.facts
 
     def oracle(self) -> list[Mapping[str, Any]]:
         url = f"{self.facts['stripe_url']}/_sandbox/oracle"
@@ -115,9 +118,9 @@ class LiveStack:
         self.workers.clear()
 
     def kill_part(self, part: str) -> int:
-        """SIGKILL to a part of the stack; its supervisor starts it again."""
+        """SIGKILL to a part of the stack, which is started again; its process id until now."""
         pid = int(self.facts["pids"][part])
-        os.kill(pid, signal.SIGKILL)
+        self.parts.kill(part, signal.SIGKILL)
         return pid
 
     def await_restart(self, part: str, old_pid: int, deadline_s: float = 60) -> None:
@@ -141,25 +144,10 @@ class LiveStack:
 
 @contextmanager
 def live_stack(directory: Path) -> Iterator[LiveStack]:
-    """A fresh sandbox without workers of its own; stopped, and nothing left, at the end."""
-    command = [sys.executable, "-m", "sandbox"]
-    where = ["--dir", str(directory)]
-    up = subprocess.run(
-        [*command, "up", "--workers", "0", *where],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180,
-    )
-    if up.returncode:
-        raise RuntimeError(f"the sandbox did not start ({up.returncode}):\n{up.stdout}{up.stderr}")
-    stack = LiveStack(directory)
-    try:
-        yield stack
-    finally:
-        stack.stop_workers()
-        down = subprocess.run(
-            [*command, "down", *where], cwd=ROOT, capture_output=True, check=False, timeout=120
-        )
-        assert down.returncode == 0, down.stderr
+    """A fresh stack of the chosen provider, without workers; nothing is left at the end."""
+    with open_stack(directory, os.environ) as parts:
+        stack = LiveStack(parts)
+        try:
+            yield stack
+        finally:
+            stack.stop_workers()
