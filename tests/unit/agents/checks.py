@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from streams import topics
 from streams.agents.memory import memory_of
+from streams.engine.chunk import Chunk
 from streams.engine.table import PartitionTable
 from tests.unit.agents.outside import identity_of
 from tests.unit.agents.world import Death, DeathError, Life, World
@@ -86,3 +88,19 @@ def check_end_rebuilt(world: World, table: PartitionTable) -> None:
     """A state from the packed log alone judges the next record as the lost one would have."""
     assert table.applied == world.broker.source[-1].offset
     check_state(world, table)
+
+
+def totals(life: Life) -> Counter[str]:
+    """Units in the levels by metric."""
+    sums: Counter[str] = Counter()
+    for key, reading in memory_of(life.table).readings.items():
+        sums[getattr(key, "metric", "-")] += reading.total
+    return +sums
+
+
+def whole(life: Life, **changes: Any) -> Chunk:
+    chunk = life.chunk()
+    assert chunk is not None
+    for name, value in changes.items():
+        setattr(chunk, name, value)
+    return chunk

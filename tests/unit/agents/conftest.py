@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.events import Record, log_of
+from tests.unit.agents.lanes import Bench
 from tests.unit.agents.world import Life, World
 
 Start = Callable[..., Any]
@@ -31,3 +33,21 @@ async def begin() -> AsyncIterator[Start]:
             return await stack.enter_async_context(Life(world))
 
         yield start
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> list[float]:
+    """Pauses take no time, but the clock moves on by them."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        bench.clock.now_s += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return slept

@@ -1,180 +1,31 @@
 """The service around the agents: who hears of a failure, who is stopped by what, what it tells."""
 
 import asyncio
-import os
-import signal
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import pytest
 from aiohttp import ClientSession
 
-from streams import worker
-from streams.adapters.clock import SystemClock
 from streams.adapters.metrics import METRICS, exposition
-from streams.agents.admit import WAITS_FOR_LEDGER, AdmitFigures
-from streams.agents.catalogue_book import CatalogueBook
-from streams.agents.facts import FactFigures
+from streams.agents.admit import WAITS_FOR_LEDGER
 from streams.agents.memory import memory_of
-from streams.agents.publish import Lent, PublishFigures
-from streams.app import Parts, Resource, Service
+from streams.app import Service
 from streams.core.instant import HOUR_US
 from streams.core.retry import Breaker
 from streams.engine.chunk import Chunk
 from streams.engine.errors import PartitionHeld
-from streams.engine.fail_stop import ExitCode, FailStop
+from streams.engine.fail_stop import ExitCode
 from streams.engine.table import PartitionTable
-from streams.settings import Settings, load
-from streams.worker import HOUR_MS, build, crash_hook, engine_settings, stripe_settings
 from tests.support.events import T0_US, usage
-from tests.unit.agents.outside import Clock, Ledger
+from tests.unit.agents.parts import ServiceBench, StoppedError, ToldChunk
 from tests.unit.agents.world import Life, World
-
-SETTINGS: Final = load(
-    {
-        "TAILRACE_KAFKA_BOOTSTRAP": "127.0.0.1:1",
-        "TAILRACE_LEDGER_DSN": "postgresql://nobody@127.0.0.1:1/ledger",
-        "TAILRACE_DATA_DIR": "/nonexistent",
-        "TAILRACE_STRIPE_API_KEY": "rk_test_x",
-        "TAILRACE_FACTS_INTERVAL_MS": "50",
-        "TAILRACE_PUBLISH_INTERVAL_MS": "20",
-    }
-)
-
-
-class StoppedError(Exception):
-    """Ends a loop that would run for ever."""
-
-
-@dataclass
-class Feeder:
-    """What the service asks of the engine."""
-
-    tables: dict[int, PartitionTable] = field(default_factory=dict)
-    held: dict[int, str] = field(default_factory=dict)
-    serving: bool = True
-    resumed: list[int] = field(default_factory=list)
-    put: Callable[[Chunk], Awaitable[None]] | None = None
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-    drained: bool = False
-
-    def resume(self, partition: int) -> None:
-        self.resumed.append(partition)
-
-    def start(self, _loop: object, put: Callable[[Chunk], Awaitable[None]]) -> None:
-        self.put = put
-        self.started.set()
-
-    def drain(self) -> None:
-        self.drained = True
-
-
-class Admitter:
-    def __init__(self) -> None:
-        self.figures = AdmitFigures()
-        self.error: BaseException | None = None
-        self.taken: list[object] = []
-        self.asked = asyncio.Event()
-
-    async def admit(self, chunk: object) -> None:
-        self.taken.append(chunk)
-        self.asked.set()
-        if self.error is not None:
-            raise self.error
-
-
-class Publisher:
-    def __init__(self) -> None:
-        self.figures = PublishFigures()
-        self.breaker = Breaker()
-        self.looks = 0
-        self.error: Exception | None = None
-        self.lent: list[object] = []
-        self.asked = asyncio.Event()
-
-    async def look(self, put: Callable[[Lent], Awaitable[object]]) -> int:
-        self.looks += 1
-        if self.looks == 1:
-            await put(cast("Lent", "a lane"))
-            return 1
-        return 0
-
-    async def publish(self, lent: object) -> None:
-        self.lent.append(lent)
-        self.asked.set()
-        if self.error is not None:
-            raise self.error
-
-
-class Sender:
-    def __init__(self) -> None:
-        self.figures = FactFigures()
-        self.sent = 0
-
-    async def send(self, _memories: object) -> None:
-        self.sent += 1
-
-
-class Pump:
-    async def pump(self) -> None:
-        """Nothing is dead."""
-
-
-class Bench:
-    """A service whose parts are recorded instead of made."""
-
-    def __init__(self, settings: Settings = SETTINGS) -> None:
-        self.clock, self.ledger = Clock(), Ledger()
-        self.exits: list[int] = []
-        self.fail_stop = FailStop(self.exits.append)
-        self.book = CatalogueBook(self.ledger, self.clock)
-        self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
-        self.facts = Sender()
-        self.opened: list[str] = []
-        self.service = Service(settings, self.make, self.clock, self.fail_stop)
-
-    def make(self) -> Parts:
-        return Parts(
-            book=self.book,
-            admitter=cast("Any", self.admitter),
-            facts=cast("Any", self.facts),
-            publisher=cast("Any", self.publisher),
-            dead_letters=cast("Any", Pump()),
-            feeder=cast("Any", self.feeder),
-            resources=(self.resource("one"), self.resource("two")),
-        )
-
-    def resource(self, name: str) -> Resource:
-        async def opened() -> None:
-            self.opened.append(f"+{name}")
-
-        async def closed() -> None:
-            self.opened.append(f"-{name}")
-
-        return Resource(opened, closed)
-
-    @property
-    def parts(self) -> Parts:
-        if self.service.parts is None:
-            self.service.parts = self.make()
-        return self.service.parts
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
-class ToldChunk:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-
-    def failed(self, error: BaseException) -> None:
-        self.errors.append(error)
+def bench() -> ServiceBench:
+    return ServiceBench()
 
 
 # -- agents ---------------------------------------------------------------------------------------
@@ -182,7 +33,7 @@ class ToldChunk:
 
 @pytest.mark.parametrize("error", [PartitionHeld("waits"), ValueError("a bug")])
 async def test_whatever_the_agent_raises_the_feeder_hears_of(
-    bench: Bench, error: Exception
+    bench: ServiceBench, error: Exception
 ) -> None:
     assert bench.parts
     bench.admitter.error = error
@@ -192,7 +43,7 @@ async def test_whatever_the_agent_raises_the_feeder_hears_of(
     assert bench.exits == [], "the engine decides what follows"
 
 
-async def test_an_agent_that_is_cancelled_says_so_and_stops(bench: Bench) -> None:
+async def test_an_agent_that_is_cancelled_says_so_and_stops(bench: ServiceBench) -> None:
     assert bench.parts
     bench.admitter.error = asyncio.CancelledError()
     chunk = ToldChunk()
@@ -201,7 +52,7 @@ async def test_an_agent_that_is_cancelled_says_so_and_stops(bench: Bench) -> Non
     assert chunk.errors == [bench.admitter.error]
 
 
-async def test_a_loop_that_fails_ends_the_process_by_name(bench: Bench) -> None:
+async def test_a_loop_that_fails_ends_the_process_by_name(bench: ServiceBench) -> None:
     async def fails() -> None:
         message = "never seen before"
         raise ValueError(message)
@@ -210,7 +61,7 @@ async def test_a_loop_that_fails_ends_the_process_by_name(bench: Bench) -> None:
     assert bench.exits == [ExitCode.AGENT_FAILED]
 
 
-async def test_a_loop_that_is_cancelled_ends_quietly(bench: Bench) -> None:
+async def test_a_loop_that_is_cancelled_ends_quietly(bench: ServiceBench) -> None:
     async def cancelled() -> None:
         raise asyncio.CancelledError
 
@@ -237,7 +88,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_publishing_looks_again_at_once_while_there_is_work(
-    bench: Bench, rounds: list[float]
+    bench: ServiceBench, rounds: list[float]
 ) -> None:
     assert bench.parts
     with pytest.raises(StoppedError):
@@ -247,7 +98,7 @@ async def test_publishing_looks_again_at_once_while_there_is_work(
 
 
 async def test_nothing_is_published_once_the_ledger_went_back(
-    bench: Bench, rounds: list[float]
+    bench: ServiceBench, rounds: list[float]
 ) -> None:
     bench.parts.facts.figures.went_back = "restored from a backup"
     with pytest.raises(StoppedError):
@@ -256,7 +107,7 @@ async def test_nothing_is_published_once_the_ledger_went_back(
     assert dict(_plain(bench.service))["usage_ledger_went_back"] == 1
 
 
-async def test_facts_are_told_every_interval(bench: Bench, rounds: list[float]) -> None:
+async def test_facts_are_told_every_interval(bench: ServiceBench, rounds: list[float]) -> None:
     assert bench.parts
     with pytest.raises(StoppedError):
         await bench.service._tell()
@@ -265,7 +116,7 @@ async def test_facts_are_told_every_interval(bench: Bench, rounds: list[float]) 
 
 
 async def test_only_partitions_that_wait_for_the_catalogue_go_on_by_themselves(
-    bench: Bench,
+    bench: ServiceBench,
 ) -> None:
     bench.feeder.held = {1: WAITS_FOR_LEDGER, 2: "schema version 2 is unknown here", 3: "operator"}
     bench.service._resume_waiting(bench.parts)
@@ -279,7 +130,7 @@ async def test_only_partitions_that_wait_for_the_catalogue_go_on_by_themselves(
 
 
 async def test_state_is_dropped_by_the_cutoffs_of_the_catalogue(
-    bench: Bench,
+    bench: ServiceBench,
     world_of: Callable[[Any], World],
     begin: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -307,7 +158,7 @@ def _plain(service: Service) -> list[tuple[str, float]]:
     return [(name, value) for name, label, value in service.samples() if label is None]
 
 
-async def test_it_says_what_it_waits_for(bench: Bench) -> None:
+async def test_it_says_what_it_waits_for(bench: ServiceBench) -> None:
     assert bench.service.waits_for() == "the meter catalogue in the ledger"
     assert bench.parts
     assert bench.service.waits_for() == "the meter catalogue in the ledger"
@@ -318,13 +169,13 @@ async def test_it_says_what_it_waits_for(bench: Bench) -> None:
     assert bench.service.waits_for() is None
 
 
-def test_before_its_loop_runs_it_has_no_figures(bench: Bench) -> None:
+def test_before_its_loop_runs_it_has_no_figures(bench: ServiceBench) -> None:
     assert list(bench.service.samples()) == []
     with pytest.raises(RuntimeError, match="when its loop runs"):
         bench.service._running  # noqa: B018 - the point of the test
 
 
-async def test_every_metric_of_the_table_is_fed(bench: Bench) -> None:
+async def test_every_metric_of_the_table_is_fed(bench: ServiceBench) -> None:
     parts = bench.parts
     parts.admitter.figures.verdicts.update(accepted=2, dead=1)
     parts.publisher.figures.states["recorded"] = 3
@@ -341,7 +192,7 @@ async def test_every_metric_of_the_table_is_fed(bench: Bench) -> None:
     assert "usage_sink_open 0.0" in text
 
 
-async def test_ledger_failures_of_both_sides_are_one_figure(bench: Bench) -> None:
+async def test_ledger_failures_of_both_sides_are_one_figure(bench: ServiceBench) -> None:
     bench.parts.facts.figures.ledger_failures = 2
     bench.parts.publisher.figures.ledger_failures = 3
     bench.publisher.breaker = Breaker().tripped(0, "HTTP 401", 0.5)
@@ -353,7 +204,7 @@ async def test_ledger_failures_of_both_sides_are_one_figure(bench: Bench) -> Non
 # -- a whole life ---------------------------------------------------------------------------------
 
 
-async def test_it_starts_serves_its_pages_hands_over_and_drains(bench: Bench) -> None:
+async def test_it_starts_serves_its_pages_hands_over_and_drains(bench: ServiceBench) -> None:
     """Faust for real, without a broker: a chunk and a lane reach their agents."""
     app = bench.service.app
     async with asyncio.timeout(20):
@@ -381,64 +232,6 @@ async def test_it_starts_serves_its_pages_hands_over_and_drains(bench: Bench) ->
 
 
 def test_two_services_live_in_one_process() -> None:
-    one, other = Bench(), Bench()
+    one, other = ServiceBench(), ServiceBench()
     assert one.service.app is not other.service.app
     assert set(one.service.app.agents) == {"admit", "publish"}
-
-
-# -- the worker's wiring --------------------------------------------------------------------------
-
-
-def test_building_a_worker_touches_nothing() -> None:
-    """The data directory does not exist, nor a broker, nor a ledger."""
-    service = build(SETTINGS)
-    assert service.parts is None
-
-
-def test_the_engine_is_told_what_the_settings_say() -> None:
-    engine = engine_settings(SETTINGS, "host:1:abc")
-    assert (engine.topic, engine.packed_topic) == ("usage.events", "usage.admit-log")
-    assert engine.horizon_ms == 168 * HOUR_MS
-    assert engine.reach_back_ms == (168 + 24) * HOUR_MS
-    assert engine.settle_deadline_s == 60
-    assert engine.fetch_wait_s == 0.1
-    assert engine.instance_id is None
-    assert engine.client_id == "host:1:abc"
-
-
-def test_a_request_is_over_before_its_lease() -> None:
-    stripe = stripe_settings(SETTINGS)
-    assert stripe.connect_timeout_s + stripe.read_timeout_s == stripe.deadline_s
-    assert 2 * stripe.deadline_s <= SETTINGS.publish_lease_s
-    assert stripe.connections_max == SETTINGS.publish_lanes
-
-
-async def test_each_user_of_output_topics_has_a_producer_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Shared, one would be told of the other's failure, and the other of none."""
-    made: list[object] = []
-
-    def producer(_config: object) -> object:
-        made.append(object())
-        return made[-1]
-
-    monkeypatch.setattr(worker, "OutputProducer", producer)
-
-    made_of = worker._parts(SETTINGS, SystemClock(), FailStop(lambda _code: None), "w")
-    for resource in made_of.resources:
-        await resource.close()
-    assert made_of.admitter._outputs is made[0] or made_of.admitter._outputs is made[1]
-    assert made_of.dead_letters._outputs is not made_of.admitter._outputs
-
-
-def test_in_production_no_step_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    crash_hook(SETTINGS)("decided")
-    assert killed == []
-    hook = crash_hook(load({"TAILRACE_CRASH_AT": "decided:2"}))
-    hook("decided")
-    assert killed == []
-    hook("decided")
-    assert killed == [(os.getpid(), signal.SIGKILL)]

@@ -1,0 +1,157 @@
+"""A service whose parts are recorded instead of made."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from streams.agents.admit import AdmitFigures
+from streams.agents.catalogue_book import CatalogueBook
+from streams.agents.facts import FactFigures
+from streams.agents.publish import Lent, PublishFigures
+from streams.app import Parts, Resource, Service
+from streams.core.retry import Breaker
+from streams.engine.chunk import Chunk
+from streams.engine.fail_stop import FailStop
+from streams.engine.table import PartitionTable
+from streams.settings import Settings, load
+from tests.unit.agents.outside import Clock, Ledger
+
+SETTINGS: Final = load(
+    {
+        "TAILRACE_KAFKA_BOOTSTRAP": "127.0.0.1:1",
+        "TAILRACE_LEDGER_DSN": "postgresql://nobody@127.0.0.1:1/ledger",
+        "TAILRACE_DATA_DIR": "/nonexistent",
+        "TAILRACE_STRIPE_API_KEY": "rk_test_x",
+        "TAILRACE_FACTS_INTERVAL_MS": "50",
+        "TAILRACE_PUBLISH_INTERVAL_MS": "20",
+    }
+)
+
+
+class StoppedError(Exception):
+    """Ends a loop that would run for ever."""
+
+
+@dataclass
+class Feeder:
+    """What the service asks of the engine."""
+
+    tables: dict[int, PartitionTable] = field(default_factory=dict)
+    held: dict[int, str] = field(default_factory=dict)
+    serving: bool = True
+    resumed: list[int] = field(default_factory=list)
+    put: Callable[[Chunk], Awaitable[None]] | None = None
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    drained: bool = False
+
+    def resume(self, partition: int) -> None:
+        self.resumed.append(partition)
+
+    def start(self, _loop: object, put: Callable[[Chunk], Awaitable[None]]) -> None:
+        self.put = put
+        self.started.set()
+
+    def drain(self) -> None:
+        self.drained = True
+
+
+class Admitter:
+    def __init__(self) -> None:
+        self.figures = AdmitFigures()
+        self.error: BaseException | None = None
+        self.taken: list[object] = []
+        self.asked = asyncio.Event()
+
+    async def admit(self, chunk: object) -> None:
+        self.taken.append(chunk)
+        self.asked.set()
+        if self.error is not None:
+            raise self.error
+
+
+class Publisher:
+    def __init__(self) -> None:
+        self.figures = PublishFigures()
+        self.breaker = Breaker()
+        self.looks = 0
+        self.error: Exception | None = None
+        self.lent: list[object] = []
+        self.asked = asyncio.Event()
+
+    async def look(self, put: Callable[[Lent], Awaitable[object]]) -> int:
+        self.looks += 1
+        if self.looks == 1:
+            await put(cast("Lent", "a lane"))
+            return 1
+        return 0
+
+    async def publish(self, lent: object) -> None:
+        self.lent.append(lent)
+        self.asked.set()
+        if self.error is not None:
+            raise self.error
+
+
+class Sender:
+    def __init__(self) -> None:
+        self.figures = FactFigures()
+        self.sent = 0
+
+    async def send(self, _memories: object) -> None:
+        self.sent += 1
+
+
+class Pump:
+    async def pump(self) -> None:
+        """Nothing is dead."""
+
+
+class ServiceBench:
+    """A service whose parts are recorded instead of made."""
+
+    def __init__(self, settings: Settings = SETTINGS) -> None:
+        self.clock, self.ledger = Clock(), Ledger()
+        self.exits: list[int] = []
+        self.fail_stop = FailStop(self.exits.append)
+        self.book = CatalogueBook(self.ledger, self.clock)
+        self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
+        self.facts = Sender()
+        self.opened: list[str] = []
+        self.service = Service(settings, self.make, self.clock, self.fail_stop)
+
+    def make(self) -> Parts:
+        return Parts(
+            book=self.book,
+            admitter=cast("Any", self.admitter),
+            facts=cast("Any", self.facts),
+            publisher=cast("Any", self.publisher),
+            dead_letters=cast("Any", Pump()),
+            feeder=cast("Any", self.feeder),
+            resources=(self.resource("one"), self.resource("two")),
+        )
+
+    def resource(self, name: str) -> Resource:
+        async def opened() -> None:
+            self.opened.append(f"+{name}")
+
+        async def closed() -> None:
+            self.opened.append(f"-{name}")
+
+        return Resource(opened, closed)
+
+    @property
+    def parts(self) -> Parts:
+        if self.service.parts is None:
+            self.service.parts = self.make()
+        return self.service.parts
+
+
+class ToldChunk:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
