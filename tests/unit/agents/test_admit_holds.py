@@ -13,7 +13,7 @@ from streams.core.instant import SECOND_US
 from streams.engine.chunk import Chunk
 from streams.engine.errors import PartitionHeld
 from streams.engine.settlement import Settlement
-from tests.support.events import CATALOGUE, T0_US, meter, record, usage
+from tests.support.events import CATALOGUE, meter, record, usage
 from tests.unit.agents.checks import check_end, totals, whole
 from tests.unit.agents.world import Life, World
 
