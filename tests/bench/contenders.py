@@ -247,8 +247,13 @@ class NaiveFaust(Contender):
         return f"bench-naive-{self.heat.number}"
 
     def prepare(self) -> Command:
-        """Its outputs; Faust makes its changelogs itself."""
-        self.stack.renew(*self.outputs())
+        """Its outputs, and the changelogs of its tables.
+
+        Faust can make those itself, but on a busy machine its agent then meets a record before the
+        client has heard of the new topics, crashes, and never comes back to that record.
+        """
+        changelogs = [f"{self._group}-{table}-changelog" for table in naive_faust.TABLES]
+        self.stack.renew(*self.outputs(), *changelogs)
         env = {
             **part_environment(os.environ),
             naive_faust.GROUP_VARIABLE: self._group,
@@ -282,7 +287,7 @@ class NaiveFaust(Contender):
         )
         tally.records = self.stack.committed(group, source)
         tally.duplicates = tally.records - tally.outputs
-        tally.totals = _totals(self.stack.read(f"{self._group}-totals-changelog"))
+        tally.totals = _totals(self.stack.read(f"{self._group}-{naive_faust.TOTALS}-changelog"))
         return tally
 
     def clean(self) -> None:

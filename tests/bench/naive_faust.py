@@ -20,6 +20,9 @@ BOOTSTRAP_VARIABLE: Final = "BENCH_BOOTSTRAP"
 SOURCE_VARIABLE: Final = "BENCH_SOURCE"
 OUTPUTS_VARIABLE: Final = "BENCH_OUTPUTS"
 PARTITIONS: Final = 12
+SEEN: Final = "seen"
+TOTALS: Final = "totals"
+TABLES: Final = (SEEN, TOTALS)
 
 
 class Usage(faust.Record, serializer="json"):
@@ -56,8 +59,8 @@ def build(group: str, bootstrap: str, source: str, outputs: str) -> faust.App:
     accepted = app.topic(f"{outputs}.accepted", key_type=bytes)
     review = app.topic(f"{outputs}.review", key_type=bytes)
     dead = app.topic(f"{outputs}.dead", key_type=bytes, value_serializer="raw")
-    seen = app.Table("seen", default=bool)
-    totals = app.Table("totals", default=lambda: [0, "0"])
+    seen = app.Table(SEEN, default=bool)
+    totals = app.Table(TOTALS, default=lambda: [0, "0"])
 
     async def admit(stream: Any) -> None:
         async for key, raw in stream.items():

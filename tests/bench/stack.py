@@ -67,12 +67,13 @@ class Stack:
                 "deleted topics to be gone",
                 lambda: not stale & set(admin.list_topics(timeout=_TIMEOUT_S).topics),
             )
-        plain = {"message.timestamp.type": "LogAppendTime"}
         wanted = [
-            NewTopic(name, PARTITIONS, 1, config=known[name].config() if name in known else plain)
+            NewTopic(name, PARTITIONS, 1, config=known[name].config() if name in known else {})
             for name in names
         ]
         wait_for("topics to be created", lambda: _created(admin, wanted))
+        for name in names:
+            self.ends(name)  # answers once every partition has a leader
 
     def drop(self, *names: str) -> None:
         """Deletes topics, so that the broker has less to do for the next contender."""
