@@ -89,9 +89,8 @@ def same_generation(source: list[tuple[int, int]], first: int, last: int, time_m
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[PackedRecord]]:
     """A source log, and the packed log that several workers made of it."""
-    steps = draw(
-        st.lists(st.tuples(st.integers(0, 15), st.integers(0, 400)), min_size=1, max_size=40)
-    )
+    later = st.sampled_from([0, 30, 300, 900, 2_500])
+    steps = draw(st.lists(st.tuples(st.integers(0, 15), later), min_size=1, max_size=40))
     source: list[tuple[int, int]] = []
     now_ms = 0
     for event, later_ms in steps:
@@ -226,6 +225,31 @@ def test_the_earlier_offset_wins_wherever_the_later_one_lies(tables: Tables) -> 
     absorb(table, [packed(LOG, late)], RULES, 1)
     absorb(table, [packed(LOG, early)], RULES, 2)
     assert table.seen([id_of("x")]) == [number(0)]
+
+
+def test_ids_of_forgotten_generations_only_raise_the_floor(tables: Tables) -> None:
+    table = fresh_table(tables)
+    old = settlement(0, 0, at_ms=0, received_max_us=77)
+    new = settlement(1, 1, at_ms=gen.KEPT * WIDTH_MS)
+    absorb(table, [packed(LOG, new), packed(LOG, old)], RULES, 2)
+    assert table.seen([id_of("e0"), id_of("e1")]) == [None, number(1)]
+    assert table.floor_us == 77
+
+
+def test_the_floor_comes_back_although_what_raised_it_is_no_longer_packed(tables: Tables) -> None:
+    table = fresh_table(tables)
+    absorb(table, [packed(LOG, settlement(9, 9), floor_us=55)], RULES, 1)
+    assert table.floor_us == 55
+
+
+def test_facts_that_come_back_below_those_already_looked_at_are_found(tables: Tables) -> None:
+    table = fresh_table(tables)
+    complete(table)
+    settle(table, settlement(0, 9))
+    table.acknowledge(-1, {}, [unsent_key(0, 0)])
+    assert len(table.unsent(100, 9)) == 9
+    absorb(table, [packed(LOG, settlement(0, 9))], RULES, 1)
+    assert len(table.unsent(100, 9)) == 10
 
 
 def test_facts_the_ledger_has_do_not_come_back(tables: Tables) -> None:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streams.engine.chunk import Chunk, Guards, Record
-from streams.engine.errors import ChunkTooLarge, DeliveryFailed
+from streams.engine.errors import ChunkTooLarge, DeliveryFailed, SettlementRefused
 from streams.engine.packed import decode
 from streams.engine.packed_log import PackedLog
 from streams.engine.settle import settle
@@ -123,6 +123,15 @@ async def test_a_record_above_the_limit_is_not_even_sent(table: PartitionTable) 
     with pytest.raises(ChunkTooLarge, match="20 are allowed"):
         await log.append(table, settlement(0, 3))
     log.close()
+
+
+async def test_what_cannot_be_stored_does_not_get_into_the_log(table: PartitionTable) -> None:
+    producer = FakeProducer(0)
+    log = PackedLog(producer, "usage.admit-log", record_bytes_max=10_000)
+    table.enter(5_000)
+    with pytest.raises(SettlementRefused, match="anchor"):
+        await log.append(table, settlement(0, 3, anchor=b"short"))
+    assert producer.sent == []
 
 
 def test_a_chunk_called_settled_too_early_is_a_failed_one(table: PartitionTable) -> None:

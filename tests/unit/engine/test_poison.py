@@ -125,6 +125,14 @@ def test_a_chunk_that_was_not_to_blame_is_not_counted() -> None:
     assert mark is None
 
 
+def test_a_healthy_assignment_is_marked_once() -> None:
+    isolation = Isolation(None)
+    first = isolation.plan(-1, 0, 99)
+    assert first == Whole(Mark(-1, 1, 99))
+    isolation.marked(Mark(-1, 1, 99))
+    assert isolation.plan(99, 100, 199) == Whole(None)
+
+
 @pytest.mark.parametrize("text", [None, "", "x", "{}", '{"applied": "1"}', "[]", '{"applied":1}'])
 def test_other_metadata_counts_as_no_mark(text: str | None) -> None:
     assert poison.decode(text) is None

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rocksdict import Cache
 
 from streams.engine import generations as gen
 from streams.engine.errors import (
@@ -14,6 +15,7 @@ from streams.engine.errors import (
     TableClosed,
 )
 from streams.engine.settlement import unsent_key
+from streams.engine.store import LEVELS, Store
 from streams.engine.table import PartitionTable
 from tests.unit.engine.build import complete, id_of, number, settle, settlement
 from tests.unit.engine.conftest import WIDTH_MS, Tables
@@ -204,14 +206,13 @@ def test_a_table_never_completed_is_empty_when_opened_again(tables: Tables) -> N
     assert (again.applied, again.meta.complete, again.seen([id_of("e0")])) == (-1, False, [None])
 
 
-def flip(path: Path, family_bytes_min: int = 2_000) -> None:
-    """Damage every larger data file in the middle, as a bad disk does."""
+def flip(path: Path, spared: int = 500) -> None:
+    """Damage every larger data file, but for its last bytes, as a bad disk does."""
     for file in path.glob("*.sst"):
         data = bytearray(file.read_bytes())
-        if len(data) > family_bytes_min:
-            for at in range(200, len(data) - 500, 700):
-                data[at] ^= 0xFF
-            file.write_bytes(bytes(data))
+        for at in range(200, len(data) - max(spared, 500), 700):
+            data[at] ^= 0xFF
+        file.write_bytes(bytes(data))
 
 
 def filled(tables: Tables) -> PartitionTable:
@@ -235,6 +236,20 @@ def test_flipped_bytes_are_damage_and_never_read_as_unseen(tables: Tables) -> No
 
     with pytest.raises(StateDamaged):
         read()
+
+
+def test_a_walk_that_ends_early_is_damage_and_no_shorter_walk(tables: Tables) -> None:
+    store = Store(tables.root / "store", {LEVELS: False}, Cache(8 << 20))
+    store.write(
+        lambda batch: batch.put(LEVELS, [(id_of(f"{n}"), id_of(f"v{n}")) for n in range(5_000)])
+    )
+    store.flush()
+    store.close()
+    flip(store.path, spared=30_000)
+    damaged = Store(store.path, {LEVELS: False}, Cache(8 << 20))
+    with pytest.raises(StateDamaged):
+        list(damaged.walk(LEVELS))
+    damaged.close()
 
 
 @pytest.mark.parametrize("kind", ["*.sst", "CURRENT", "MANIFEST-*"])
