@@ -34,6 +34,7 @@ from streams.agents.publish import Publisher, PublishLimits
 from streams.app import Parts, Resource, Service
 from streams.core.admission import earlier
 from streams.core.identity import log_uuid
+from streams.core.instant import HOUR_US
 from streams.core.level import newer
 from streams.engine.absorb import MergeRules
 from streams.engine.crash_points import CrashAt, crash_at, never
@@ -73,7 +74,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         topics.ADMIT_LOG,
         record_bytes_max=topics.PACKED_BYTES_MAX,
     )
-    book = CatalogueBook(ledger.catalogue, clock)
+    book = CatalogueBook(ledger.catalogue, clock, settings.horizon_h * HOUR_US)
     admitter = Admitter(book, _outputs(settings), packed_log, clock, home_of(settings.partitions))
     request_s_max = (settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms) / 1_000
     limits = PublishLimits(

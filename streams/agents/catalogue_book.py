@@ -1,13 +1,16 @@
 """The catalogue as this worker has it: read from the ledger again and again, never guessed."""
 
 import asyncio
+from typing import Final
 
 import structlog
 
 from streams.adapters.clock import Clock
 from streams.core.catalogue import Catalogue, is_prefix
+from streams.core.instant import DAY_US, HOUR_US
 from streams.ports import CatalogueLedger, LedgerUnavailableError
 
+DEFAULT_HORIZON_US: Final = 7 * DAY_US
 log = structlog.get_logger("catalogue")
 
 
@@ -18,12 +21,23 @@ class CatalogueContradictionError(Exception):
     """
 
 
+class HorizonTooShortError(Exception):
+    """A meter lets usage be later than twice what this worker's horizon covers.
+
+    Between a late event and its copies there would be time enough for the first to be forgotten.
+    Raise TAILRACE_HORIZON_H, or lower the meter's skew_max.
+    """
+
+
 class CatalogueBook:
     """The newest reading, and a way to ask for one that is younger than some moment."""
 
-    def __init__(self, ledger: CatalogueLedger, clock: Clock) -> None:
+    def __init__(
+        self, ledger: CatalogueLedger, clock: Clock, horizon_us: int = DEFAULT_HORIZON_US
+    ) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._horizon_us = horizon_us
         self._catalogue: Catalogue | None = None
         self._asked_at_s = float("-inf")
         self._changed = asyncio.Condition()
@@ -43,6 +57,7 @@ class CatalogueBook:
 
         Raises:
             CatalogueContradictionError: the new reading does not contain the old one.
+            HorizonTooShortError: a meter accepts usage later than this worker can vouch for.
         """
         asked_at_s = self._clock.elapsed_s()
         try:
@@ -53,6 +68,7 @@ class CatalogueBook:
             log.warning("ledger_unavailable", doing="catalogue", error=str(error))
             return False
         catalogue = Catalogue(tuple(versions), now_us, notice_us)
+        self._refuse_long_skews(catalogue)
         before = self._catalogue
         if before is not None and not is_prefix(before.versions, catalogue.versions):
             message = "the ledger's meter catalogue lost or changed lines that verdicts rest on"
@@ -63,6 +79,16 @@ class CatalogueBook:
         async with self._changed:
             self._changed.notify_all()
         return True
+
+    def _refuse_long_skews(self, catalogue: Catalogue) -> None:
+        for meter in catalogue.versions:
+            if 2 * meter.skew_max_us > self._horizon_us:
+                message = (
+                    f"meter {meter.metric}: skew_max is {meter.skew_max_us // HOUR_US} h, more than "
+                    f"half of the horizon of {self._horizon_us // HOUR_US} h: raise "
+                    "TAILRACE_HORIZON_H on every worker, or lower the meter's skew_max"
+                )
+                raise HorizonTooShortError(message)
 
     async def keep_fresh(self, pause_s: float) -> None:
         """Reads for ever: every `pause_s` seconds, at once when somebody waits for a reading."""

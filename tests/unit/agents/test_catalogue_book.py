@@ -5,7 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streams.agents.catalogue_book import CatalogueBook, CatalogueContradictionError
+from streams.agents.catalogue_book import (
+    CatalogueBook,
+    CatalogueContradictionError,
+    HorizonTooShortError,
+)
 from streams.core.instant import HOUR_US
 from tests.support.events import CATALOGUE, METERS, meter
 from tests.unit.agents.outside import Clock, Ledger
@@ -114,3 +118,20 @@ async def test_a_reading_that_is_young_enough_is_not_waited_for(books: Books) ->
     await books.book.refresh()
     async with asyncio.timeout(5):
         assert await books.book.younger_than(moment_s, 60) == CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("horizon_us", "refused"), [(48 * HOUR_US, False), (48 * HOUR_US - 1, True)]
+)
+async def test_a_skew_beyond_half_the_horizon_is_refused_by_name(
+    horizon_us: int, refused: bool
+) -> None:
+    ledger, clock = Ledger(), Clock()
+    ledger.versions = [meter("api_calls", skew_max_us=24 * HOUR_US)]
+    book = CatalogueBook(ledger, clock, horizon_us)
+    if not refused:
+        assert await book.refresh()
+        return
+    with pytest.raises(HorizonTooShortError, match="meter api_calls: skew_max is 24 h"):
+        await book.refresh()
+    assert book.catalogue is None
