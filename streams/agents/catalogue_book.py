@@ -84,8 +84,8 @@ class CatalogueBook:
         for meter in catalogue.versions:
             if 2 * meter.skew_max_us > self._horizon_us:
                 message = (
-                    f"meter {meter.metric}: skew_max is {meter.skew_max_us // HOUR_US} h, more than "
-                    f"half of the horizon of {self._horizon_us // HOUR_US} h: raise "
+                    f"meter {meter.metric}: skew_max is {meter.skew_max_us // HOUR_US} h, more "
+                    f"than half of the horizon of {self._horizon_us // HOUR_US} h: raise "
                     "TAILRACE_HORIZON_H on every worker, or lower the meter's skew_max"
                 )
                 raise HorizonTooShortError(message)
