@@ -11,6 +11,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ from tests.bench.workload import Message, Shape, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 SMALL: Final = "bench.small"
 DEADLINE_S: Final = 240.0
@@ -35,6 +37,8 @@ DEADLINE_S: Final = 240.0
 def main() -> int:
     """The whole benchmark."""
     asked = _arguments()
+    # Also when it is told to end, the sandbox and the contender are stopped on the way out.
+    signal.signal(signal.SIGTERM, _stop)
     began_s = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="tailrace-bench-"))
     try:
@@ -52,6 +56,10 @@ def main() -> int:
     else:
         shutil.rmtree(folder)
     return int(bool(wrong))
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _race(
