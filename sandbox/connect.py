@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import requests
 
+from sandbox import java
+from sandbox.class_archive import ClassArchive
 from sandbox.kafka import VERSION as KAFKA_VERSION
 from sandbox.kafka import jvm, write_logging, write_properties
 from sandbox.ports import LOOPBACK
@@ -17,9 +19,11 @@ from sandbox.process import Command, StopStep
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 VERSION = KAFKA_VERSION
 DEBEZIUM_VERSION = "3.7.0.Final"
 HEAP_MAX_MB = 512
+MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
 PLUGIN = "debezium-connector-postgres"
 PASSWORD_VARIABLE = "METERING_CDC_PASSWORD"  # noqa: S105 - the name of the variable, not its value
 
@@ -90,8 +94,13 @@ class Connect:
 
     def command(self) -> Command:
         """The worker in the foreground."""
-        main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        return jvm(self, main, (str(self._properties),), heap_mb=HEAP_MAX_MB)
+        arguments = (str(self._properties),)
+        return jvm(self, MAIN, arguments, heap_mb=HEAP_MAX_MB, archive=self.archive)
+
+    @property
+    def archive(self) -> ClassArchive:
+        """The classes it loads."""
+        return ClassArchive(self.java, self.jars, java.FLAGS, MAIN)
 
     def ready(self) -> str | None:
         """The address once the herder answers, or None."""

@@ -14,15 +14,15 @@ from sandbox import clock, machine, prerequisites, wanted
 from sandbox.follow import Follower
 from sandbox.paths import Paths, read_json
 from sandbox.process import ProcessRef, alive, ref_of, send
+from sandbox.stack import part_environment
 from sandbox.stripe import ROOT
 from sandbox.supervisor import sweep
+from sandbox.training import train
 from sandbox.wanted import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-STOP_S = 120.0
-"""Longer than all the graces of an ordered stop together."""
 READY_S = 120.0
 ADDRESSES = (
     "postgres_dsn",
@@ -78,7 +78,8 @@ def up(
         console.complain(prerequisites.render(problems))
         return prerequisites.EXIT_CODE
     paths.make()
-    machine.jars(environ, console.say)
+    found = machine.machine(environ, console.say)
+    train(paths, found, part_environment(environ), console.say)
     wanted.write(paths.wanted_json, asked)
     paths.progress.write_text("", encoding="utf-8")
     follower = Follower(paths, _spawn(paths, environ), console.say)

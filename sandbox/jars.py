@@ -126,7 +126,7 @@ def ensure(
     wanted = parse_lock(lock_text)
     root = _root(environ, lock_text)
     root.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(root.parent / f"{root.name}.lock"):
+    with locked(root.parent / f"{root.name}.lock"):
         if root.is_dir():
             _refuse(verify(root, wanted), f"remove {root} and run the command again")
             return Jars(root)
@@ -200,7 +200,8 @@ def _refuse(problems: list[str], advice: str) -> None:
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def locked(file: Path) -> Iterator[None]:
+    """Holds a file's lock, so that two first runs at the same time do the work once."""
     with file.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from sandbox import java
+from sandbox.class_archive import ClassArchive
 from sandbox.ports import LOOPBACK, listening
 from sandbox.process import Command, StopStep
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 VERSION = "4.3.1"
 HEAP_MAX_MB = 512
+MAIN = "kafka.Kafka"
 
 STOP = (StopStep(signal.SIGTERM, 20.0), StopStep(signal.SIGKILL, 5.0))
 
@@ -137,7 +139,8 @@ class Kafka:
         # The tool reads a leading dash as an option.
         cluster = cluster.replace("-", "A")
         arguments = ("format", "-t", cluster, "-c", str(self._properties))
-        command = jvm(self, "kafka.tools.StorageTool", arguments, heap_mb=128)
+        tool = "kafka.tools.StorageTool"
+        command = jvm(self, tool, arguments, heap_mb=128, archive=self.archive)
         done = subprocess.run(
             command.argv,
             env=command.env,
@@ -152,7 +155,13 @@ class Kafka:
 
     def command(self) -> Command:
         """The broker in the foreground."""
-        return jvm(self, "kafka.Kafka", (str(self._properties),), heap_mb=HEAP_MAX_MB)
+        arguments = (str(self._properties),)
+        return jvm(self, MAIN, arguments, heap_mb=HEAP_MAX_MB, archive=self.archive)
+
+    @property
+    def archive(self) -> ClassArchive:
+        """The classes it loads."""
+        return ClassArchive(self.java, self.jars, java.FLAGS, MAIN)
 
     def ready(self) -> str | None:
         """The address once the broker answers a metadata question, or None."""
@@ -173,12 +182,20 @@ class Kafka:
         return self.etc / "server.properties"
 
 
-def jvm(part: JvmPart, main: str, arguments: tuple[str, ...], *, heap_mb: int) -> Command:
+def jvm(
+    part: JvmPart,
+    main: str,
+    arguments: tuple[str, ...],
+    *,
+    heap_mb: int,
+    archive: ClassArchive | None = None,
+) -> Command:
     """A Java program on Kafka's class path, logging to its standard output."""
     argv = (
         str(part.java),
         f"-Xmx{heap_mb}m",
         *java.FLAGS,
+        *(archive.options if archive else ()),
         f"-Dlog4j2.configurationFile={part.etc / 'log4j2.properties'}",
         "-cp",
         f"{part.jars}/*",

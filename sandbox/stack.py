@@ -80,7 +80,11 @@ class Stack:
                 stop=postgres.STOP,
             ),
             Part(
-                "kafka", self.kafka.prepare, self.kafka.command, self.kafka.ready, stop=kafka.STOP
+                "kafka",
+                self.kafka.prepare,
+                self.kafka.command,
+                self.kafka.ready,
+                stop=kafka.STOP,
             ),
             Part(
                 "connect",
