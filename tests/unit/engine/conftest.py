@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from rocksdict import Cache
@@ -31,11 +32,16 @@ class Tables:
             table.close()
 
 
+MEMORY = Path("/dev/shm")  # noqa: S108  # a private directory is made in it
+
+
 @pytest.fixture
-def tables(tmp_path: Path) -> Iterator[Tables]:
-    opened = Tables(tmp_path)
-    yield opened
-    opened.close()
+def tables() -> Iterator[Tables]:
+    # Each new database waits for the disk several times; in memory hundreds of them are quick.
+    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+        opened = Tables(Path(directory))
+        yield opened
+        opened.close()
 
 
 @pytest.fixture
