@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import faust
@@ -88,6 +89,9 @@ class Service:
             settings.group,
             broker="kafka://unused",
             store="memory://",
+            # Faust makes its own folder at start; it belongs beside our state, not in the
+            # directory that somebody happened to start from.
+            datadir=Path(settings.data_dir) / "faust",
             web_enabled=False,
             topic_allow_declare=False,
             topic_disable_leader=True,

@@ -46,7 +46,7 @@ from streams.engine.packed_log import PackedLog
 from streams.engine.partitioner import home_of
 from streams.engine.settings import EngineSettings
 from streams.ports import LedgerUnavailableError
-from streams.settings import Settings
+from streams.settings import Settings, SettingsError
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -181,9 +181,15 @@ def run(settings: Settings) -> None:
 
     Raises:
         SystemExit: 0 after an orderly stop, else the code of what ended it.
+        SettingsError: the data directory cannot be made.
     """
     configure_logging(settings.log_level)
     uvloop.install()
+    try:
+        Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"TAILRACE_DATA_DIR: {settings.data_dir}: {error.strerror}"
+        raise SettingsError([problem]) from error
     service = build(settings)
     # One generation of objects that live as long as the process, and rare full collections: with
     # the default a chunk's tuples set off a walk over every level again and again.

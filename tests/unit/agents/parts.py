@@ -1,6 +1,7 @@
 """A service whose parts are recorded instead of made."""
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -21,7 +22,7 @@ SETTINGS: Final = load(
     {
         "TAILRACE_KAFKA_BOOTSTRAP": "127.0.0.1:1",
         "TAILRACE_LEDGER_DSN": "postgresql://nobody@127.0.0.1:1/ledger",
-        "TAILRACE_DATA_DIR": "/nonexistent",
+        "TAILRACE_DATA_DIR": tempfile.mkdtemp(prefix="tailrace-parts-"),
         "TAILRACE_STRIPE_API_KEY": "rk_test_x",
         "TAILRACE_FACTS_INTERVAL_MS": "50",
         "TAILRACE_PUBLISH_INTERVAL_MS": "20",
