@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox.paths import write_json
@@ -110,6 +110,12 @@ class Board:
                 self._changed.wait(0.2)
                 if self.stopping.is_set():
                     raise StoppingError
+
+    def state_of(self, part: str) -> PartState | None:
+        """What is known of a part now, and written out already; None if there is no such part."""
+        with self._changed:
+            known = self.parts.get(part)
+            return None if known is None else replace(known)
 
     def all_ready(self) -> bool:
         """Whether every part is ready or stopped on purpose."""

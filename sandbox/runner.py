@@ -22,7 +22,7 @@ BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 10.0
 STEADY_S = 30.0
 """A part that ran this long starts its next backoff afresh."""
-TICK_S = 0.05
+TICK_S = 0.1
 
 
 def backoff_s(failures: int) -> float:
@@ -158,7 +158,7 @@ class Runner(threading.Thread):
         how = self._kill()
         if how != "":
             log.info("%s: stopped by %s", self.part.name, how)
-        known = self.board.parts.get(self.part.name)
+        known = self.board.state_of(self.part.name)
         if known is not None and known.state != state:
             self.board.report(self.part.name, state, how)
 

@@ -50,14 +50,14 @@ class CaptureWatch(threading.Thread):
                 next_s = time.monotonic() + (EVERY_S if self._once() else RETRY_S)
 
     def _capture_runs(self) -> bool:
-        capture, worker = (self._board.parts.get(name) for name in ("capture", "connect"))
+        capture, worker = (self._board.state_of(name) for name in ("capture", "connect"))
         states = (capture and capture.state, worker and worker.state)
         return states == ("done", "ready")
 
     def _restarted(self) -> bool:
         """Whether Connect is another process than at the last look."""
-        worker = self._board.parts["connect"].ref
-        birth = None if worker is None else worker.birth
+        worker = self._board.state_of("connect")
+        birth = worker.ref.birth if worker is not None and worker.ref is not None else None
         changed = birth != self._starts
         self._starts = birth
         return changed

@@ -64,12 +64,15 @@ def start(board: Board, **differences: Any) -> Runner:
 
 
 def state(board: Board, name: str = "part") -> str:
-    return board.parts[name].state
+    known = board.state_of(name)
+    assert known is not None
+    return known.state
 
 
 def pid(board: Board) -> int | None:
-    ref = board.parts["part"].ref
-    return ref.pid if ref else None
+    known = board.state_of("part")
+    assert known is not None
+    return known.ref.pid if known.ref else None
 
 
 def events(board: Board) -> list[str]:
