@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from streams import topics
 from tests.bench import report
-from tests.bench.contenders import CONTENDERS, Heat, NaiveFaust
+from tests.bench.contender import Heat
+from tests.bench.contenders import CONTENDERS, NaiveFaust
 from tests.bench.oracle import Tally, tally
 from tests.bench.race import Figures, heat
 from tests.bench.stack import ROOT, BenchError, Stack, running

@@ -1,11 +1,8 @@
-"""The contenders: how each is started, when it has done the job, and what it says came of it."""
+"""The three contenders: the product's worker, a bare loop, and Faust as documented."""
 
 from __future__ import annotations
 
-import os
 import sys
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,96 +11,16 @@ import psycopg
 import requests
 
 from sandbox.ports import free_ports
-from sandbox.stack import part_environment
 from streams import topics
 from tests.bench import bare_loop, naive_faust
-from tests.bench.oracle import ID_MODULUS, Series, Tally
+from tests.bench.contender import Command, Contender, Heat
+from tests.bench.oracle import Series, Tally
 from tests.bench.stack import wait_for
 from tests.bench.workload import SCALES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from tests.bench.stack import Stack
-
 COMMIT_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Heat:
-    """One start of one contender."""
-
-    stack: Stack
-    source: str
-    folder: Path
-    """Its own: data, log, result."""
-    number: int
-    profile: bool = False
-    """Whether the product's worker runs under a profiler, which costs it half its speed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A process to run from the project's root."""
-
-    argv: tuple[str, ...]
-    env: dict[str, str]
-
-
-class Contender(ABC):
-    """One way to do the job. One object per heat."""
-
-    name: str
-    says: str
-    """What it is, for the table."""
-
-    def __init__(self, heat: Heat) -> None:
-        self.heat = heat
-        self.stack = heat.stack
-
-    @abstractmethod
-    def prepare(self) -> Command:
-        """Makes its topics and databases; what to start."""
-
-    @abstractmethod
-    def outputs(self) -> tuple[str, str, str]:
-        """Its topics of accepted, late and malformed records."""
-
-    @abstractmethod
-    def finished(self, expected: Tally) -> bool:
-        """Whether everything is done and durable, by its own means. Asked many times a second."""
-
-    @abstractmethod
-    def tell(self) -> Tally:
-        """What came of it; asked once, while it still runs."""
-
-    def clean(self) -> None:
-        """Removes what the next heat does not need."""
-        self.stack.drop(*self.outputs())
-
-    def _from_outputs(self) -> Tally:
-        """Accepted, late and malformed, counted in the output topics themselves."""
-        accepted, review, dead = self.outputs()
-        tally = Tally()
-        for _, value in self.stack.read(accepted):
-            event = _JSON.decode(value or b"").event
-            tally.ids = (tally.ids + int(event.event_id.replace("-", ""), 16)) % ID_MODULUS
-            tally.accepted += 1
-        tally.late = sum(1 for _ in self.stack.read(review))
-        tally.malformed = sum(1 for _ in self.stack.read(dead))
-        return tally
-
-
-class _Named(msgspec.Struct):
-    event_id: str
-
-
-class _Output(msgspec.Struct):
-    event: _Named
-
-
-_JSON: Final = msgspec.json.Decoder(_Output)
 
 
 class Tailrace(Contender):
@@ -111,6 +28,7 @@ class Tailrace(Contender):
 
     name = "tailrace"
     says = "the product's worker: state, packed log, outputs, facts in the ledger"
+    module = "streams.worker"
 
     def __init__(self, heat: Heat) -> None:
         super().__init__(heat)
@@ -125,7 +43,7 @@ class Tailrace(Contender):
         worker_dsn, owner_dsn = self.stack.fresh_ledger(self._database)
         self._owner = psycopg.connect(owner_dsn, autocommit=True)
         env = {
-            **part_environment(os.environ),
+            **self.heat.environment(),
             **self.stack.facts["settings"],
             "TAILRACE_LEDGER_DSN": worker_dsn,
             "TAILRACE_GROUP": f"bench-{self.heat.number}",
@@ -152,7 +70,7 @@ class Tailrace(Contender):
 
     def tell(self) -> Tally:
         """Totals from the ledger, counts from the topics and the worker's own metrics."""
-        tally = self._from_outputs()
+        tally = self.from_outputs()
         tally.totals = {
             (tenant, metric, hour): (count, Decimal(total).scaleb(-SCALES[metric]))
             for tenant, metric, hour, count, total in self._ask(
@@ -186,6 +104,7 @@ class Loop(Contender):
 
     name = "loop"
     says = "bare confluent loop: RocksDB, packed changelog, outputs; no group, no ledger"
+    module = "tests.bench.bare_loop"
 
     @property
     def _prefix(self) -> str:
@@ -206,7 +125,7 @@ class Loop(Contender):
         )
         argument = msgspec.json.encode(task).decode()
         argv = (sys.executable, "-m", "tests.bench.bare_loop", argument)
-        return Command(argv, part_environment(os.environ))
+        return Command(argv, self.heat.environment())
 
     def outputs(self) -> tuple[str, str, str]:
         """Its own topics."""
@@ -219,7 +138,7 @@ class Loop(Contender):
 
     def tell(self) -> Tally:
         """Totals from its changelog: what a recovery would find."""
-        tally = self._from_outputs()
+        tally = self.from_outputs()
         said = (self.heat.folder / "result.json").read_bytes()
         result = msgspec.json.decode(said, type=bare_loop.Result)
         tally.records, tally.duplicates = result.records, result.duplicates
@@ -241,6 +160,7 @@ class NaiveFaust(Contender):
 
     name = "faust-naive"
     says = "Faust agent as documented: tables on RocksDB with changelogs, one send per event"
+    module = "tests.bench.naive_faust"
 
     @property
     def _group(self) -> str:
@@ -255,7 +175,7 @@ class NaiveFaust(Contender):
         changelogs = [f"{self._group}-{table}-changelog" for table in naive_faust.TABLES]
         self.stack.renew(*self.outputs(), *changelogs)
         env = {
-            **part_environment(os.environ),
+            **self.heat.environment(),
             naive_faust.GROUP_VARIABLE: self._group,
             naive_faust.BOOTSTRAP_VARIABLE: self.stack.bootstrap,
             naive_faust.SOURCE_VARIABLE: self.heat.source,
@@ -279,7 +199,7 @@ class NaiveFaust(Contender):
 
     def tell(self) -> Tally:
         """Totals from the changelog of its table; what it read, from what it committed."""
-        tally = self._from_outputs()
+        tally = self.from_outputs()
         ends = sum(self.stack.ends(self.heat.source))
         group, source = self._group, self.heat.source
         wait_for(

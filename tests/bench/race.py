@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from tests.bench.oracle import Tally, differences
 from tests.bench.stack import ROOT, BenchError
 
 if TYPE_CHECKING:
-    from tests.bench.contenders import Contender
+    from tests.bench.contender import Contender
 
 _SAMPLE_S: Final = 0.05
 _STOP_S: Final = 30.0
@@ -53,6 +54,8 @@ class Figures:
 def heat(contender: Contender, expected: Tally, deadline_s: float) -> Figures:
     """Runs one contender to the end of the source topic; its process is ended in any case."""
     command = contender.prepare()
+    warm_up = (sys.executable, "-c", f"import {contender.module}")
+    subprocess.run(warm_up, env=command.env, cwd=ROOT, check=True)
     log = contender.heat.folder / "process.log"
     with log.open("wb") as file:
         child = subprocess.Popen(
