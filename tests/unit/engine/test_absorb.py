@@ -72,7 +72,7 @@ class Fold:
             seen=fresh,
             levels=[(key, number(count)) for key, count in touched.items()],
             unsent=facts,
-            received_max_us=self.time_ms * 1_000 if fresh else -1,
+            received_max_us=max((self.at[id_] * 1_000 for id_, _ in fresh), default=-1),
         )
 
 
