@@ -1,4 +1,4 @@
-# Ten targets; `make help` names them. Everything runs from .venv, which `make sync` builds.
+# `make help` names the targets. Everything runs from .venv, which `make sync` builds.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin

@@ -180,10 +180,10 @@ def shift(
 
 @app.command()
 def sql(
-    statement: Annotated[str, typer.Argument(help="One SQL statement.", metavar="STATEMENT")],
+    statement: Annotated[str, typer.Argument(help="SQL, in one transaction.", metavar="STATEMENT")],
     directory: Dir = None,
 ) -> None:
-    """Run SQL as the service does, with the login that may record usage and nothing else."""
+    """Run SQL as the service does: its login may record usage and corrections, nothing else."""
     dsn = str(control.state(_paths(directory))["writer_dsn"])
     try:
         for line in service_sql.run(dsn, statement):

@@ -140,7 +140,9 @@ class Service:
         for resource in parts.resources:
             await resource.open()
         host, port = self.settings.metrics_host, self.settings.metrics_port
-        self._probe = Probe(host, port, self.waits_for, exposition(self.samples))
+        self._probe = Probe(
+            host, port, self.waits_for, exposition(self.samples), lambda: parts.feeder.held
+        )
         try:
             address = await self._probe.start()
         except OSError as error:

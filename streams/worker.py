@@ -38,6 +38,8 @@ from streams.core.instant import HOUR_US
 from streams.core.level import newer
 from streams.engine.absorb import MergeRules
 from streams.engine.crash_points import CrashAt, crash_at, never
+from streams.engine.data_dir import DataDirectory
+from streams.engine.errors import DataDirectoryInUse
 from streams.engine.fail_stop import FailStop
 from streams.engine.feeder import Feeder, Hooks
 from streams.engine.kafka_config import packed_producer_config
@@ -181,12 +183,18 @@ def run(settings: Settings) -> None:
 
     Raises:
         SystemExit: 0 after an orderly stop, else the code of what ended it.
-        SettingsError: the data directory cannot be made.
+        SettingsError: the data directory cannot be made, or another process has it.
     """
     configure_logging(settings.log_level)
     uvloop.install()
     try:
         Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
+        # Asked here for the sake of the message; the feeder takes the directory for good.
+        directory = DataDirectory(Path(settings.data_dir))
+        directory.lock()
+        directory.unlock()
+    except DataDirectoryInUse as error:
+        raise SettingsError([f"TAILRACE_DATA_DIR: {error}"]) from error
     except OSError as error:
         problem = f"TAILRACE_DATA_DIR: {settings.data_dir}: {error.strerror}"
         raise SettingsError([problem]) from error

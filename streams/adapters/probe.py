@@ -1,15 +1,20 @@
-"""The worker's own small web server: /health, /ready, /metrics. Loopback unless told otherwise."""
+"""The worker's own small web server: /health, /ready, /held, /metrics; on loopback by default."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
 
 class Probe:
-    """Serves three pages; reads everything when asked."""
+    """Serves four pages; reads everything when asked."""
 
     def __init__(
-        self, host: str, port: int, ready: Callable[[], str | None], metrics: Callable[[], bytes]
+        self,
+        host: str,
+        port: int,
+        ready: Callable[[], str | None],
+        metrics: Callable[[], bytes],
+        held: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
         """Does not listen yet.
 
@@ -18,11 +23,13 @@ class Probe:
             port: its port, 0 for any.
             ready: None when the worker serves, else what it waits for.
             metrics: the exposition.
+            held: partitions that wait for somebody, and why.
         """
         self._host = host
         self._port = port
         self._ready = ready
         self._metrics = metrics
+        self._held = held
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> str:
@@ -36,6 +43,7 @@ class Probe:
             [
                 web.get("/health", self._health),
                 web.get("/ready", self._answer_ready),
+                web.get("/held", self._answer_held),
                 web.get("/metrics", self._answer_metrics),
             ]
         )
@@ -59,6 +67,10 @@ class Probe:
         if waits_for is None:
             return web.Response(text="ready\n")
         return web.Response(text=f"waits for {waits_for}\n", status=503)
+
+    async def _answer_held(self, _request: web.Request) -> web.Response:
+        lines = (f"partition {number}: {why}\n" for number, why in sorted(self._held().items()))
+        return web.Response(text="".join(lines))
 
     async def _answer_metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._metrics(), content_type="text/plain", charset="utf-8")

@@ -1,6 +1,7 @@
 """`tailrace customers map|list`: which Stripe customer pays for a tenant, and from when on."""
 
 import getpass
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
@@ -64,6 +65,7 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
     """
     stack = resolve(directory)
     settings = stack.need("ledger_dsn")
+    _refuse_impossible(tenant, customer)
     if (anchor is None) != (interval is None):
         raise UsageProblemError(
             "--anchor and --interval: one says nothing without the other",
@@ -95,6 +97,24 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
         starts_us = int(ledger_rows(ledger, "map_customer", wanted)[0][0])
     released = f"; {waiting} entries that waited for it can be sent" if waiting else ""
     terminal.data(f"{tenant} → {customer} from {_from(starts_us)} on{released}")
+
+
+_CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+
+
+def _refuse_impossible(tenant: str, customer: str) -> None:
+    """A typing error here would bill somebody else, or nobody."""
+    if not 1 <= len(tenant.encode()) <= 200 or tenant != tenant.strip() or "#" in tenant:
+        raise UsageProblemError(
+            f"TENANT: {tenant!r} is no tenant that usage can be recorded for: 1 to 200 bytes, no "
+            "white space at its ends, no '#'",
+            fix="write it as the service does in record_usage",
+        )
+    if _CUSTOMER.fullmatch(customer) is None:
+        raise UsageProblemError(
+            f"CUSTOMER: {customer!r} is no Stripe customer id: letters, digits, _ . -",
+            fix="copy the id from Stripe's dashboard, as in cus_NffrFeUfNV2Hib",
+        )
 
 
 @app.command("list")

@@ -6,6 +6,7 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, row, rows
+from streams.cli.held import tell_held
 from streams.cli.options import Dir, Json
 from streams.cli.stack import resolve
 from streams.core.instant import SECOND_US, wire_text
@@ -18,7 +19,8 @@ CANARY_AGE_S_MAX = 120
 @app.command()
 def status(directory: Dir = None, as_json: Json = False) -> None:
     """What waits, what is parked, whether everything is alive; exit 0 whenever it can be read."""
-    settings = resolve(directory).need("ledger_dsn")
+    stack = resolve(directory)
+    settings = stack.need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         figures = read_figures(ledger)
     if as_json:
@@ -28,6 +30,7 @@ def status(directory: Dir = None, as_json: Json = False) -> None:
         terminal.data(line)
     for remark in _remarks(figures):
         terminal.say(remark)
+    tell_held(stack.facts)
 
 
 def read_figures(ledger: Connection) -> dict[str, Any]:
