@@ -10,17 +10,17 @@ from sandbox.secrets import Secrets, load_or_make, same
 @pytest.mark.parametrize(
     ("option", "environ", "found"),
     [
-        (None, {}, "/work/.tailrace"),
-        (None, {"TAILRACE_DIR": "box"}, "/work/box"),
+        (None, {}, "/srv/app/.tailrace"),
+        (None, {"TAILRACE_DIR": "box"}, "/srv/app/box"),
         (None, {"TAILRACE_DIR": "/srv/box"}, "/srv/box"),
-        (Path("mine"), {"TAILRACE_DIR": "/srv/box"}, "/work/mine"),
+        (Path("mine"), {"TAILRACE_DIR": "/srv/box"}, "/srv/app/mine"),
         (Path("/srv/mine"), {}, "/srv/mine"),
     ],
 )
 def test_the_option_goes_before_the_variable_before_the_default(
     option: Path | None, environ: dict[str, str], found: str
 ) -> None:
-    assert find_dir(option, environ, Path("/work")) == Path(found)
+    assert find_dir(option, environ, Path("/srv/app")) == Path(found)
 
 
 def test_a_written_file_is_for_its_owner_only_and_replaced_whole(tmp_path: Path) -> None:
