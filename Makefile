@@ -2,7 +2,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-SEEDS ?= 500
 
 .PHONY: help sync fmt check test stack demo drill bench
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 PREFIX: Final = "TAILRACE_"
 FILE_NAME: Final = "tailrace.toml"
-EX_CONFIG: Final = 78
 
 
 class SettingsError(Exception):

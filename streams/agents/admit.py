@@ -25,6 +25,7 @@ from streams.engine.chunk import Chunk
 from streams.engine.errors import DeliveryFailed, PartitionHeld
 from streams.engine.log import anchor_of
 from streams.engine.packed_log import PackedLog
+from streams.engine.settle import write
 from streams.engine.settlement import Settlement, unsent_key
 from streams.ports import Outputs, UndeliveredError
 
@@ -122,11 +123,7 @@ class Admitter:
         await self._produce(decided)
         chunk.step("outputs_produced")
         settlement = settlement_of(chunk, decided, catalogue)
-        settlement.check()
-        await self._packed_log.append(chunk.table, settlement)
-        chunk.step("packed_produced")
-        chunk.table.settle(settlement)
-        chunk.step("batch_written")
+        await write(chunk, settlement, self._packed_log)
         memory.settled(decided.readings, catalogue.hash)
         self.figures.chunks += 1
         self.figures.records += decided.last - chunk.first + 1

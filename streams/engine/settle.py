@@ -5,12 +5,12 @@ from streams.engine.packed_log import PackedLog
 from streams.engine.settlement import Settlement
 
 
-async def settle(chunk: Chunk, settlement: Settlement, packed_log: PackedLog) -> None:
-    """Settle a chunk whose outputs are on the broker.
+async def write(chunk: Chunk, settlement: Settlement, packed_log: PackedLog) -> None:
+    """Write what a chunk, or the part of it that may be decided now, leaves behind.
 
-    The packed record comes first: a table that has applied a chunk must never be the only one
-    that knows it. After a crash between the two, recovery reads the packed record and the chunk
-    counts as settled.
+    Its outputs are on the broker. The packed record comes first: a table that has applied a chunk
+    must never be the only one that knows it. After a crash between the two, recovery reads the
+    packed record and the chunk counts as settled.
 
     Raises:
         ChunkTooLarge, DeliveryFailed: nothing was moved; give it to `chunk.failed`.
@@ -20,4 +20,9 @@ async def settle(chunk: Chunk, settlement: Settlement, packed_log: PackedLog) ->
     chunk.step("packed_produced")
     chunk.table.settle(settlement)
     chunk.step("batch_written")
+
+
+async def settle(chunk: Chunk, settlement: Settlement, packed_log: PackedLog) -> None:
+    """Write what a whole chunk leaves behind, and be done with it. Raises what `write` raises."""
+    await write(chunk, settlement, packed_log)
     chunk.settled()

@@ -13,7 +13,6 @@ from tests.support.books import (
     map_customers,
     record,
     scattered,
-    settled,
 )
 from tests.support.live import LiveStack, LiveWorker, wait_until
 
@@ -48,7 +47,6 @@ def test_one_to_three_to_one(stack: LiveStack, end: str) -> None:
         else:
             assert worker.stop() == 0
     flow(stack, scattered(f"{end}-d", PART, tenants=24, seed=34), books)
-    wait_until(lambda: "all of it", lambda: settled(stack, books), 120)
-    await_settled(stack, books)
+    await_settled(stack, books, 120)
     assert_exact(stack, books)
     assert first.alive
