@@ -173,6 +173,11 @@ def test_a_killed_supervisor_leaves_orphans_that_down_ends_and_data_that_up_cont
     canaries_arrive(stack)
 
 
+def as_in_a_terminal() -> None:
+    """A shell's background job inherits SIGINT ignored; what Ctrl-C reaches never does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_start_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "box"
     with subprocess.Popen(
@@ -180,6 +185,7 @@ def test_an_interrupted_start_stops_in_order_and_leaves_nothing(tmp_path: Path) 
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=as_in_a_terminal,  # noqa: PLW1509 - this test has no threads
     ) as child:
         assert child.stdout is not None
         for line in child.stdout:
