@@ -125,7 +125,9 @@ def send(ref: ProcessRef, number: signal.Signals) -> bool:
 
 
 def stop(ref: ProcessRef, steps: Sequence[StopStep]) -> str:
-    """Signals in order until the process is gone; blocks for at most the sum of the graces.
+    """Signals in order until the process and its children are gone; blocks for at most the graces.
+
+    The group is waited for, not only its leader: a child that is still dying holds its port.
 
     Returns:
         The name of the signal that ended it, or `gone` if it had ended before.
@@ -133,16 +135,37 @@ def stop(ref: ProcessRef, steps: Sequence[StopStep]) -> str:
     Raises:
         StillRunningError: Even the last signal did not end it.
     """
+    family = _family(ref)
+    if not family:
+        return "gone"
     for step in steps:
-        if not send(ref, step.signal):
-            return "gone"
+        for each in (ref,) if ref in family else family:
+            send(each, step.signal)
         deadline = time.monotonic() + step.grace_s
         while time.monotonic() < deadline:
-            if not alive(ref):
+            family = _family(ref) | {each for each in family if alive(each)}
+            if not family:
                 return step.signal.name
             time.sleep(POLL_S)
-    message = f"process {ref.pid} survived {steps[-1].signal.name}; it may wait for a dead disk"
+    ids = ", ".join(str(each.pid) for each in sorted(family, key=lambda each: each.pid))
+    message = f"process {ids} survived {steps[-1].signal.name}; it may wait for a dead disk"
     raise StillRunningError(message)
+
+
+def _family(ref: ProcessRef) -> frozenset[ProcessRef]:
+    """The process and the living members of its group; empty once the process itself is gone."""
+    if not alive(ref):
+        return frozenset()
+    group = frozenset(_group(ref.pid))
+    return group | {ref}
+
+
+def _group(leader: int) -> Iterator[ProcessRef]:
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            member = ref_of(pid) if os.getpgid(pid) == leader else None
+            if member is not None:
+                yield member
 
 
 class StillRunningError(Exception):

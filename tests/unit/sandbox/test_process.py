@@ -103,6 +103,20 @@ def test_children_of_a_part_end_with_it(paths: Paths, spawn: Spawn) -> None:
     assert list(process.left_behind(paths)) == []
 
 
+def test_a_child_that_outlives_its_parent_is_waited_for_and_killed(
+    paths: Paths, spawn: Spawn
+) -> None:
+    parent = (
+        f"import subprocess,sys; c=subprocess.Popen([sys.executable,'-c',{DEAF!r}],"
+        f"stdout=subprocess.PIPE); c.stdout.readline(); {SLEEP}"
+    )
+    child, ref = spawn(parent)
+    steps = (StopStep(signal.SIGTERM, 0.5), StopStep(signal.SIGKILL, 5.0))
+    assert process.stop(ref, steps) == "SIGKILL"
+    assert child.wait() == -signal.SIGTERM
+    assert list(process.left_behind(paths)) == []
+
+
 def test_what_a_killed_supervisor_left_is_found_by_pid_file(paths: Paths, spawn: Spawn) -> None:
     _, ref = spawn()
     assert ("part", ref) in list(process.left_behind(paths))
