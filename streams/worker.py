@@ -32,10 +32,10 @@ from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.publish import Publisher, PublishLimits
 from streams.app import Parts, Resource, Service
-from streams.core.admission import earlier
 from streams.core.identity import log_uuid
 from streams.core.instant import HOUR_US
 from streams.core.level import newer
+from streams.core.mark import earlier
 from streams.engine.absorb import MergeRules
 from streams.engine.crash_points import CrashAt, crash_at, never
 from streams.engine.data_dir import DataDirectory

@@ -109,7 +109,7 @@ class Admitter:
             topic=chunk.log.topic,
             partition=partition,
             lookup=chunk.table.seen,
-            at_home=lambda key: self._home(key) == partition,
+            home=self._home,
             readings=memory.readings,
             floor_us=chunk.table.floor_us,
             suspect=chunk.suspect,

@@ -24,7 +24,7 @@ from streams.core.fact import (
     WentBack,
 )
 from streams.core.identity import log_uuid
-from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
+from streams.core.level import CellKey, Key, cell_fact, level_fact
 from streams.engine.errors import TableClosed
 from streams.engine.settlement import unsent_offset
 from streams.ports import FactsLedger, LedgerUnavailableError
@@ -50,7 +50,7 @@ class Collected:
     """A batch, and what to mark in the state once it is acknowledged."""
 
     batch: FactBatch
-    readings: tuple[tuple[Key, Reading], ...]
+    told: tuple[Key, ...]
     keys: tuple[bytes, ...]
 
 
@@ -86,7 +86,7 @@ class FactSender:
             case Applied():
                 self.figures.batches += 1
                 self.figures.refused_readings += answer.findings
-                memory.acknowledge(collected.batch.position, collected.readings, collected.keys)
+                memory.acknowledge(collected.batch.position, collected.told, collected.keys)
             case WentBack():
                 self.figures.went_back = (
                     f"the ledger knows {memory.table.log} up to offset {answer.stored}, but had "
@@ -114,7 +114,7 @@ def collect(memory: PartitionMemory) -> tuple[Collected | None, bool]:
     if more:
         position = unsent_offset(stored[-1][0]) - 1
         stored = [pair for pair in stored if unsent_offset(pair[0]) <= position]
-    dirty = tuple((key, memory.readings[key]) for key in memory.dirty)
+    dirty, readings = tuple(memory.dirty), memory.readings
     if position <= table.acknowledged and not dirty and not stored:
         return None, False
     facts = [fact_codec.decode(value) for _, value in stored]
@@ -125,11 +125,11 @@ def collect(memory: PartitionMemory) -> tuple[Collected | None, bool]:
         acknowledged=table.acknowledged,
         position=position,
         catalogue_hash=memory.catalogue_hash.hex(),
-        levels=tuple(level_fact(k, r) for k, r in dirty if isinstance(k, Series)),
+        levels=tuple(level_fact(k, readings[k]) for k in dirty if isinstance(k, Series)),
         events=tuple(f for f in facts if isinstance(f, EventFact)),
         corrections=tuple(f for f in facts if isinstance(f, CorrectionFact)),
         parked=tuple(f for f in facts if isinstance(f, ParkedFact)),
-        cells=tuple(cell_fact(k, r) for k, r in dirty if isinstance(k, CellKey)),
+        cells=tuple(cell_fact(k, readings[k]) for k in dirty if isinstance(k, CellKey)),
         canaries=tuple(f for f in facts if isinstance(f, CanaryFact)),
     )
     return Collected(batch, dirty, tuple(key for key, _ in stored)), more

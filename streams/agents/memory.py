@@ -10,14 +10,7 @@ from typing import Final
 
 from streams.core.fact import Series
 from streams.core.instant import MINUTE_US
-from streams.core.level import (
-    Key,
-    Reading,
-    decode_key,
-    decode_reading,
-    encode_key,
-    encode_reading,
-)
+from streams.core.level import Key, Reading, decode_key, decode_reading, encode_key
 from streams.engine.errors import TableClosed
 from streams.engine.table import PartitionTable
 
@@ -36,7 +29,7 @@ class PartitionMemory:
         for raw_key, raw_reading in table.levels():
             key, reading = decode_key(raw_key), decode_reading(raw_reading)
             self.readings[key] = reading
-            if reading.dirty:
+            if reading.last_offset > table.acknowledged:
                 self.dirty.add(key)
 
     def settled(self, readings: Mapping[Key, Reading], catalogue_hash: bytes) -> None:
@@ -45,24 +38,18 @@ class PartitionMemory:
         self.dirty.update(readings)
         self.catalogue_hash = catalogue_hash
 
-    def acknowledge(
-        self, position: int, told: Iterable[tuple[Key, Reading]], sent: Sequence[bytes]
-    ) -> None:
-        """The ledger confirmed these readings as they were when told, and these stored facts.
+    def acknowledge(self, position: int, told: Iterable[Key], sent: Sequence[bytes]) -> None:
+        """The ledger confirmed everything up to `position`: these readings and stored facts.
 
-        A reading that grew since stays dirty: only what was told counts as acknowledged.
+        A reading that has grown beyond it stays dirty. Only the position is written: what it does
+        not cover is told again by whoever opens the table next.
 
         Raises:
             TableClosed: the partition was handed over meanwhile; nothing is changed.
         """
-        changed: dict[Key, Reading] = {}
-        for key, reading in told:
-            current = self.readings[key]
-            changed[key] = current._replace(acknowledged=reading.records)
-        encoded = {encode_key(k): encode_reading(r) for k, r in changed.items()}
-        self.table.acknowledge(position, encoded, sent)
-        self.readings.update(changed)
-        self.dirty.difference_update(k for k, r in changed.items() if not r.dirty)
+        self.table.acknowledge(position, sent)
+        readings = self.readings
+        self.dirty.difference_update(k for k in told if readings[k].last_offset <= position)
 
     def drop_closed(self, skew_max_us: Callable[[Series], int]) -> int:
         """Forgets readings that nothing can change any more; the number forgotten.
@@ -84,8 +71,8 @@ class PartitionMemory:
             return 0
         closed = [
             key
-            for key, reading in self.readings.items()
-            if not reading.dirty
+            for key in self.readings
+            if key not in self.dirty
             and (
                 key.window_end_us + skew_max_us(key) <= floor_us
                 if isinstance(key, Series)

@@ -6,7 +6,6 @@ facts to tell. Nothing given is changed, so a chunk that is not settled leaves n
 """
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final, assert_never
 
 from streams.core import output
@@ -27,6 +26,7 @@ from streams.core.event import (
 from streams.core.fact import CanaryFact, CorrectionFact, EventFact, Series
 from streams.core.instant import MINUTE_US
 from streams.core.level import CellKey, Tally
+from streams.core.mark import content_of, encode_mark, same_content
 from streams.core.parked import dead_item, review_item
 from streams.core.verdict import (
     AHEAD_MAX_US,
@@ -39,19 +39,7 @@ from streams.core.verdict import (
     judge_correction,
 )
 
-_MARK: Final = Struct(">8scQ")
-MARK_BYTES: Final = _MARK.size
-"""What the state remembers of an id: half its content, class of its verdict, first offset."""
-_CODES: Final = {
-    "accepted": b"a", "review": b"r", "dead": b"d",
-    "correction": b"x", "canary": b"y", "conflict": b"c",
-}  # fmt: skip
 _SUSPECT: Final = Malformed("this record ended two workers; it was parked unread", "$")
-
-
-def earlier(left: bytes, right: bytes) -> bytes:
-    """Of two marks of one id in one log, the one of the first copy."""
-    return right if right[9:] < left[9:] else left
 
 
 def decide(
@@ -107,21 +95,17 @@ class _Admission:
 
     def take(self, record: SourceRecord, content: Decoded) -> Hold | AwaitFresh | None:
         """One record; a value when it and everything after it must wait."""
-        if isinstance(content, Malformed):
-            self._dead(record, None, Dead(content.reason, content.path))
-            return None
-        if isinstance(content, Unsupported):
-            reason = f"schema version {content.version} is unknown here: upgrade the workers"
-            return Hold(record.offset, reason)
-        if not self.place.at_home(record.key or b""):
-            reason = (
-                f"the record at offset {record.offset} belongs on another partition; its producer "
-                "does not use Kafka's murmur2, or the partition count was changed"
-            )
-            return Hold(record.offset, reason)
+        at_home = self.place.home(record.key or b"") == self.place.partition
         match content:
             case UsageEvent():
-                return self._usage(record, content)
+                return self._usage(record, content) if at_home else _astray(record)
+            case Malformed(reason, path):
+                self._dead(record, None, Dead(reason, path))
+            case Unsupported(version):
+                reason = f"schema version {version} is unknown here: upgrade the workers"
+                return Hold(record.offset, reason)
+            case Correction() | Conflict() | Canary() if not at_home:
+                return _astray(record)
             case Correction():
                 return self._correction(record, content)
             case Conflict(event, first_content, of_correction):
@@ -147,9 +131,12 @@ class _Admission:
         if mark is not None:
             self._again(record, event, mark, signed=False)
             return None
-        place, logged_at_us = self.place, record.timestamp_ms * 1000
         verdict = judge(
-            event, self.catalogue, place.floor_us, logged_at_us=logged_at_us, fresh=self.fresh
+            event,
+            self.catalogue,
+            self.place.floor_us,
+            logged_at_us=record.timestamp_ms * 1000,
+            fresh=self.fresh,
         )
         if isinstance(verdict, Accepted):
             self._accept(record, event, verdict)
@@ -186,27 +173,27 @@ class _Admission:
 
     def _again(self, record: SourceRecord, event: UsageEvent, mark: bytes, *, signed: bool) -> None:
         """The identity was judged before; other content than then is a conflict."""
-        if mark[:8] == event.content[:8]:
+        if same_content(mark, event.content):
             self.decided.counts["duplicate"] += 1
         else:
-            self._conflict(record, event, mark[:8].hex(), signed=signed)
+            self._conflict(record, event, content_of(mark).hex(), signed=signed)
 
     def _accept(self, record: SourceRecord, event: UsageEvent, verdict: Accepted) -> None:
-        value = output.accepted(verdict, self.place.partition, record.offset, record.value or b"")
+        offset, series = record.offset, verdict.series
+        value = output.accepted(verdict, self.place.partition, offset, record.value or b"")
         self.decided.accepted.append((record.key, value))
         content = int.from_bytes(event.content, "big")
-        series, offset = verdict.series, record.offset
         if verdict.meter.publish == "window":
             tally = self.levels.get(series)
             if tally is None:
                 tally = self.levels[series] = Tally(offset)
-            tally.add(verdict.units, content)
+            tally.add(offset, verdict.units, content)
         else:
             fact = EventFact(
                 event.event_id, content, series, event.occurred_at_us, verdict.units, offset
             )
             self.decided.facts.append((offset, fact))
-        self._mark(record, event, event.event_id, "accepted")
+        self._mark(record, event, event.event_id, "accepted", content)
 
     def _accept_correction(
         self, record: SourceRecord, correction: Correction, verdict: Accepted
@@ -227,7 +214,7 @@ class _Admission:
             offset=record.offset,
         )
         self.decided.facts.append((record.offset, fact))
-        self._mark(record, event, event.event_id, "correction")
+        self._mark(record, event, event.event_id, "correction", fact.content)
 
     def _canary(self, record: SourceRecord, canary: Canary) -> None:
         event, partition = canary.event, self.place.partition
@@ -278,21 +265,34 @@ class _Admission:
             self._mark(record, event, event.event_id, "dead")
 
     def _mark(
-        self, record: SourceRecord, event: UsageEvent, identity: bytes, verdict_class: str
+        self,
+        record: SourceRecord,
+        event: UsageEvent,
+        identity: bytes,
+        verdict_class: str,
+        content: int | None = None,
     ) -> None:
         """The first verdict on an identity: remembered, counted, and in its minute's cell."""
         decided, offset, received_us = self.decided, record.offset, event.received_at_us
-        mark = _MARK.pack(event.content, _CODES[verdict_class], offset)
+        mark = encode_mark(event.content, verdict_class, offset)
         self.known[identity] = mark
         decided.seen.append((identity, mark))
         if received_us - record.timestamp_ms * 1000 > AHEAD_MAX_US:
             # Let into the maximum, one instant in the far future would later become the floor, and
             # everything after it would look forgotten.
             decided.pinned.append((identity, mark))
-        else:
-            decided.received_max_us = max(decided.received_max_us, received_us)
+        elif received_us > decided.received_max_us:
+            decided.received_max_us = received_us
         cell = (event.source, received_us - received_us % MINUTE_US, verdict_class)
         tally = self.cells.get(cell)
         if tally is None:
             tally = self.cells[cell] = Tally(offset)
-        tally.add(0, int.from_bytes(event.content, "big"))
+        tally.add(offset, 0, int.from_bytes(event.content, "big") if content is None else content)
+
+
+def _astray(record: SourceRecord) -> Hold:
+    reason = (
+        f"the record at offset {record.offset} belongs on another partition; its producer "
+        "does not use Kafka's murmur2, or the partition count was changed"
+    )
+    return Hold(record.offset, reason)

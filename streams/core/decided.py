@@ -36,15 +36,15 @@ class SourceRecord(Protocol):
 class Place:
     """Where a chunk comes from and what its partition remembers.
 
-    `lookup` answers for ids in order with their stored mark or None. `at_home` says whether a key
-    belongs on this partition. `floor_us` is the greatest `received_at` that the state has dropped.
+    `lookup` answers for ids in order with their stored mark or None, `home` for a key with the
+    partition it belongs on. `floor_us` is the greatest `received_at` that the state has dropped.
     `suspect` is the offset of a record that has killed workers: it is parked without being read.
     """
 
     topic: str
     partition: int
     lookup: Lookup
-    at_home: Callable[[bytes], bool]
+    home: Callable[[bytes], int]
     readings: Mapping[Key, Reading]
     floor_us: int
     suspect: int | None = None

@@ -106,9 +106,12 @@ def _typed(wire: Wire) -> Decoded:
 
 
 def _event(wire: Wire) -> UsageEvent | Malformed:
-    identity, content = _sixteen_bytes(wire.event_id.replace("-", "")), _sixteen_bytes(wire.content)
-    if identity is None or content is None:
-        path = "$.event_id" if identity is None else "$.content"
+    try:
+        identity, content = unhexlify(wire.event_id.replace("-", "")), unhexlify(wire.content)
+    except ValueError:
+        identity = content = b""
+    if len(identity) != 16 or len(content) != 16:
+        path = "$.content" if _sixteen_bytes(wire.event_id.replace("-", "")) else "$.event_id"
         return Malformed("not 32 hex digits", path)
     problem = _text_problem(wire) or _key_problem(wire)
     if problem is not None:
@@ -168,11 +171,11 @@ def _bounded(path: str, text: str, most: int) -> Malformed | None:
 
 def _key_problem(wire: Wire) -> Malformed | None:
     """Whether tenant, shard and key belong together: copies of one identity must always meet."""
-    tenant_id, shard = wire.tenant_id, wire.shard
-    if (wire.type == "canary") != tenant_id.startswith(CANARY_TENANT_PREFIX):
+    tenant_id, shard, is_canary = wire.tenant_id, wire.shard, wire.type == "canary"
+    if tenant_id.startswith(CANARY_TENANT_PREFIX) != is_canary:
         rule = f"names that start with {CANARY_TENANT_PREFIX} are for canaries, and only for them"
         return Malformed(rule, "$.tenant_id")
-    if wire.type == "canary" or (shard == 0 and wire.kafka_key == tenant_id):
+    if (shard == 0 and wire.kafka_key == tenant_id) or is_canary:
         return None
     if not 0 <= shard <= SHARD_MAX:
         return Malformed(f"must lie between 0 and {SHARD_MAX}", "$.shard")

@@ -9,7 +9,9 @@ keeps unique.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 ParkedKind = Literal["review", "dead"]
 ReviewReason = Literal[
@@ -17,12 +19,11 @@ ReviewReason = Literal[
 ]
 
 
-class Series(NamedTuple):
+class Series(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One line of account: what is added up together, for one window.
 
     `catalogue_version` is the meter's own version (1, 2, ...), chosen by `occurred_at` alone, so a
-    changed window length starts new series and never re-counts old usage. A tuple, because it is
-    the key that every single event is looked up by.
+    changed window length starts new series and never re-counts old usage.
     """
 
     tenant_id: str

@@ -30,13 +30,13 @@ def _window_text(edge_us: int) -> bytes:
 
 def accepted(verdict: Accepted, partition: int, offset: int, value: bytes) -> bytes:
     """The original record, byte for byte, with its window around it."""
-    _, _, catalogue_version, start_us, end_us, _ = verdict.series
+    series = verdict.series
     return _ACCEPTED % (
         partition,
         offset,
-        catalogue_version,
-        _window_text(start_us),
-        _window_text(end_us),
+        series.catalogue_version,
+        _window_text(series.window_start_us),
+        _window_text(series.window_end_us),
         verdict.units,
         value,
     )

@@ -168,9 +168,11 @@ def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
 
 
 def _series(event: UsageEvent, meter: MeterVersion) -> Series:
-    start_us = window_start_us(event.occurred_at_us, meter.window_us)
-    end_us = start_us + meter.window_us
-    return Series(event.tenant_id, event.metric, meter.version, start_us, end_us, event.shard)
+    length_us = meter.window_us
+    start_us = window_start_us(event.occurred_at_us, length_us)
+    return Series(
+        event.tenant_id, event.metric, meter.version, start_us, start_us + length_us, event.shard
+    )
 
 
 def _too_large(units: int, series: Series) -> Review:

@@ -5,7 +5,7 @@ thrown away; every method of a closed table raises `TableClosed`.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -130,31 +130,21 @@ class PartitionTable(TableCore):
             self.replace(fill, after)
             self._level_keys |= fresh
 
-    def acknowledge(
-        self, position: int, levels: Mapping[bytes, bytes], sent: Sequence[bytes]
-    ) -> None:
+    def acknowledge(self, position: int, sent: Sequence[bytes]) -> None:
         """The ledger answered: note it, in one atomic write.
 
         Args:
             position: source offset up to which every fact is in the ledger.
-            levels: key → new value (with the acknowledged count); levels dropped meanwhile are
-                left out.
             sent: keys of the facts that are in the ledger.
         """
         with self.open():
             gone = self.held(UNSENT, sent)
-            kept = [pair for pair in levels.items() if pair[0] in self._level_keys]
             after = msgspec.structs.replace(
                 self._meta,
                 acknowledged=max(self._meta.acknowledged, min(position, self._meta.applied)),
                 unsent=self._meta.unsent - len(gone),
             )
-
-            def fill(write: Batch) -> None:
-                write.put(LEVELS, kept)
-                write.delete(UNSENT, list(gone))
-
-            self.replace(fill, after)
+            self.replace(lambda write: write.delete(UNSENT, list(gone)), after)
 
     def drop_levels(self, keys: Iterable[bytes]) -> None:
         """Remove levels that are closed for good."""

@@ -185,7 +185,7 @@ class Partition:
             topic="usage.events",
             partition=self.number,
             lookup=lambda ids: [self.marks.get(identity) for identity in ids],
-            at_home=lambda _key: True,
+            home=lambda _key: self.number,
             readings=self.readings,
             floor_us=self.floor_us,
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from streams.adapters.ledger import LedgerRefusedError
 from streams.core.fact import Applied, CanaryFact, CellFact, WentBack
@@ -168,7 +169,7 @@ async def test_a_second_log_is_refused_until_a_person_opens_it(world: World) -> 
 async def test_a_meter_version_that_the_ledger_does_not_have_is_refused(
     world: World, kind: str
 ) -> None:
-    series = world.series()._replace(catalogue_version=2)
+    series = structs.replace(world.series(), catalogue_version=2)
     fact = (
         world.level(series, 1, 1)
         if kind == "levels"

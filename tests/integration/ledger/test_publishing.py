@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from streams.adapters.ledger import LedgerRefusedError
 from streams.core.meter_event import hash_payload
@@ -139,7 +140,9 @@ async def test_the_customer_mapped_at_the_start_of_the_window_pays(world: World)
     starts_us = await world.map(customer="cus_new")
     assert starts_us > world.now_us
 
-    ahead = world.series()._replace(window_start_us=starts_us, window_end_us=starts_us + MINUTE_US)
+    ahead = structs.replace(
+        world.series(), window_start_us=starts_us, window_end_us=starts_us + MINUTE_US
+    )
     await world.tell(corrections=(world.correction("c", 5, ahead),))
     await world.tell(levels=(world.level(world.series(), 1, 3),))
 

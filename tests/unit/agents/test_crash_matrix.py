@@ -12,14 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams.agents import admit, facts, memory
+from streams.agents import admit, facts
 from streams.agents.admit import Admitter
 from streams.agents.facts import Collected, collect
 from streams.agents.memory import PartitionMemory
 from streams.core.catalogue import Catalogue
 from streams.core.decided import Decided
 from streams.core.instant import HOUR_US
-from streams.core.level import Key, Reading, encode_key, encode_reading
 from streams.engine import packed_log
 from streams.engine.chunk import Chunk
 from streams.engine.crash_points import STEPS
@@ -188,22 +187,14 @@ def position_passes_an_unsent_fact(patch: Patch) -> None:
     patch.setattr(facts, "collect", bold)
 
 
-def _acknowledges(patch: Patch, count: Callable[[Reading, Reading], int]) -> None:
-    def acknowledge(self: PartitionMemory, position: int, told: Any, sent: Any) -> None:
-        changed: dict[Key, Reading] = {}
-        for key, reading in told:
-            current = self.readings[key]
-            changed[key] = current._replace(acknowledged=count(current, reading))
-        encoded = {encode_key(k): encode_reading(r) for k, r in changed.items()}
-        self.table.acknowledge(position, encoded, sent)
-        self.readings.update(changed)
-        self.dirty.difference_update(k for k, r in changed.items() if not r.dirty)
+def position_passes_what_was_told(patch: Patch) -> None:
+    """What was settled while the ledger answered is noted as told."""
+    acknowledge = PartitionMemory.acknowledge
 
-    patch.setattr(memory.PartitionMemory, "acknowledge", acknowledge)
+    def bold(self: PartitionMemory, _position: int, told: Any, sent: Any) -> None:
+        acknowledge(self, self.table.applied, told, sent)
 
-
-def growth_counts_as_acknowledged(patch: Patch) -> None:
-    _acknowledges(patch, lambda current, _told: current.records)
+    patch.setattr(PartitionMemory, "acknowledge", bold)
 
 
 def told_counts_as_clean(patch: Patch) -> None:
@@ -212,7 +203,7 @@ def told_counts_as_clean(patch: Patch) -> None:
 
     def clearing(self: PartitionMemory, position: int, told: Any, sent: Any) -> None:
         acknowledge(self, position, told, sent)
-        self.dirty.difference_update(key for key, _ in told)
+        self.dirty.difference_update(told)
 
     patch.setattr(PartitionMemory, "acknowledge", clearing)
 
@@ -224,7 +215,7 @@ def facts_are_marked_before_the_ledger_has_them(patch: Patch) -> None:
         collected, _ = collect(of)
         if collected is None:
             return False
-        of.acknowledge(collected.batch.position, collected.readings, collected.keys)
+        of.acknowledge(collected.batch.position, collected.told, collected.keys)
         return await send_one(self, of)
 
     patch.setattr(facts.FactSender, "_send_one", send)
@@ -239,7 +230,7 @@ BUGS: Final = (
     ids_are_not_packed,
     levels_are_not_packed,
     position_passes_an_unsent_fact,
-    growth_counts_as_acknowledged,
+    position_passes_what_was_told,
     told_counts_as_clean,
     facts_are_marked_before_the_ledger_has_them,
 )

@@ -129,7 +129,7 @@ async def test_a_reading_that_grows_while_the_ledger_answers_stays_dirty(
     assert grown == [True]
     memory = memory_of(life.table)
     level = next(reading for reading in memory.readings.values() if reading.total)
-    assert (level.records, level.acknowledged) == (2, 1)
+    assert (level.records, level.last_offset) == (2, 1)
     assert memory.dirty == set(memory.readings)
     life.discard()  # what is stored says the same
     assert memory_of(life.table).dirty == set(memory.readings)

@@ -12,7 +12,7 @@ from streams.app import FOR_EVER_US
 from streams.core.event import UsageEvent
 from streams.core.fact import Series
 from streams.core.instant import DAY_US, HOUR_US, MINUTE_US
-from streams.core.level import CellKey, Reading
+from streams.core.level import CellKey
 from streams.core.verdict import Accepted, judge
 from streams.engine.errors import TableClosed
 from streams.engine.table import PartitionTable
@@ -157,8 +157,3 @@ def test_no_usage_is_accepted_into_a_level_that_may_be_dropped(
     if isinstance(verdict, Accepted):
         assert verdict.series.window_end_us + skew_us > floor_us
         assert received_us - received_us % MINUTE_US + MINUTE_US > floor_us
-
-
-def test_a_clean_reading_is_one_the_ledger_has_whole() -> None:
-    assert Reading(2, 5, 7, 0, 1).dirty
-    assert not Reading(2, 5, 7, 0, 2).dirty

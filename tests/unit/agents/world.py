@@ -18,9 +18,9 @@ from streams.agents.admit import Admitter
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.facts import FactSender
 from streams.agents.memory import memory_of
-from streams.core.admission import earlier
 from streams.core.fact import FactBatch
 from streams.core.level import newer
+from streams.core.mark import earlier
 from streams.engine.absorb import MergeRules
 from streams.engine.chunk import Chunk, Guards
 from streams.engine.crash_points import CrashAt, never

@@ -47,8 +47,10 @@ class Sum:
     count: int = 0
     total: int = 0
     digest: int = 0
+    last: int = -1
 
-    def add(self, units: int, content: str) -> None:
+    def add(self, at: int, units: int, content: str) -> None:
+        self.last = at
         self.count += 1
         self.total += units
         self.digest = (self.digest + int(content, 16)) % 2**128
@@ -92,7 +94,7 @@ class Oracle:
             name = getattr(self, f"_{wire['type']}")(wire, record)
         minute = datetime.fromisoformat(wire["received_at"]).replace(second=0, microsecond=0)
         cell = self.cells.setdefault((wire["source"], minute, name), Sum(record.offset))
-        cell.add(0, content)
+        cell.add(record.offset, 0, content)
         return name
 
     def _usage(self, wire: dict[str, Any], record: Record) -> str:
@@ -114,7 +116,7 @@ class Oracle:
             start = EPOCH + (occurred - EPOCH) // rule.window * rule.window
             series = (wire["tenant_id"], wire["metric"], rule.version, start, wire["shard"])
             level = self.levels.setdefault(series, Sum(record.offset))
-            level.add(int(units), wire["content"])
+            level.add(record.offset, int(units), wire["content"])
         return "accepted"
 
     def _correction(self, wire: dict[str, Any], _record: Record) -> str:

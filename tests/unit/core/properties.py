@@ -15,14 +15,15 @@ from uuid import UUID
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from streams.core import admission, fact_codec, level, quantity, window
+from streams.core import fact_codec, level, quantity, window
+from streams.core import mark as marking
 from streams.core.envelope import decode
 from streams.core.event import UsageEvent
 from streams.core.fact import CorrectionFact, EventFact, ParkedFact, Series
 from streams.core.instant import DAY_US, HOUR_US, MINUTE_US, from_us
 from streams.core.level import CellKey, Key, Reading, decode_reading, encode_key, encode_reading
 from tests.support.events import T0_US, Partition, Record, chunk_sizes, logs
-from tests.unit.core.oracle import Oracle
+from tests.unit.core.oracle import Oracle, Sum
 
 
 def everything(partition: Partition) -> tuple[Any, ...]:
@@ -57,7 +58,7 @@ def levels_are_the_sums_of_what_was_accepted(log: list[Record], sizes: list[int]
     assert found.keys() == expected.keys()
     for key, reading in found.items():
         level_sum = expected[key]
-        assert reading == (level_sum.count, level_sum.total, level_sum.digest, level_sum.birth, 0)
+        assert reading == _reading(level_sum)
 
 
 def cells_hold_each_identity_once(log: list[Record], sizes: list[int]) -> None:
@@ -70,7 +71,7 @@ def cells_hold_each_identity_once(log: list[Record], sizes: list[int]) -> None:
     assert found.keys() == expected.keys()
     for key, reading in found.items():
         cell = expected[key]
-        assert reading == (cell.count, 0, cell.digest, cell.birth, 0)
+        assert reading == _reading(cell)
     assert sum(partition.counts.values()) == len(log)
 
 
@@ -167,7 +168,7 @@ def stored_state_comes_back(log: list[Record], sizes: list[int]) -> None:
         assert decode_reading(encode_reading(reading)) == reading
     for _, fact in partition.facts:
         assert fact_codec.decode(fact_codec.encode(fact)) == fact
-    assert {len(mark) for mark in partition.marks.values()} <= {admission.MARK_BYTES}
+    assert {len(mark) for mark in partition.marks.values()} <= {marking.MARK_BYTES}
 
 
 def packed_parts_merge_to_the_state(log: list[Record], sizes: list[int], seed: int) -> None:
@@ -184,7 +185,7 @@ def packed_parts_merge_to_the_state(log: list[Record], sizes: list[int], seed: i
     readings: dict[Key, bytes] = {}
     for part in mixed:
         for identity, mark in part.seen:
-            marks[identity] = admission.earlier(marks.get(identity, mark), mark)
+            marks[identity] = marking.earlier(marks.get(identity, mark), mark)
         for key, reading in part.readings.items():
             raw = encode_reading(reading)
             readings[key] = level.newer(readings.get(key, raw), raw)
@@ -193,11 +194,11 @@ def packed_parts_merge_to_the_state(log: list[Record], sizes: list[int], seed: i
 
 
 def marks_of_two_owners_merge_to_the_first_copy(offsets: list[int]) -> None:
-    marks = [admission._MARK.pack(bytes(8), b"a", offset) for offset in offsets]
+    marks = [marking.encode_mark(bytes(16), "accepted", offset) for offset in offsets]
     kept = marks[0]
     for mark in marks[1:]:
-        kept = admission.earlier(kept, mark)
-    assert kept == admission._MARK.pack(bytes(8), b"a", min(offsets))
+        kept = marking.earlier(kept, mark)
+    assert kept == marking.encode_mark(bytes(16), "accepted", min(offsets))
 
 
 def windows_tile_the_line(instant_us: int, length_us: int) -> None:
@@ -237,6 +238,10 @@ def nothing_in_a_topic_raises(key: bytes | None, value: bytes | None) -> None:
 def _event(one: Record) -> UsageEvent | None:
     decoded = decode(one.key, one.value)
     return decoded if isinstance(decoded, UsageEvent) else None
+
+
+def _reading(expected: Sum) -> Reading:
+    return Reading(expected.count, expected.total, expected.digest, expected.birth, expected.last)
 
 
 def _without_offsets(readings: dict[Key, Reading]) -> dict[Key, tuple[int, int, int]]:

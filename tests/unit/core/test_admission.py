@@ -1,5 +1,6 @@
 """A chunk decided: what each record leaves behind, and what must wait."""
 
+import dataclasses
 from base64 import b64decode
 from hashlib import sha256
 from typing import Any
@@ -7,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from streams.core.admission import _Admission, decide
 from streams.core.catalogue import Catalogue
@@ -55,8 +57,8 @@ def test_accepted_usage_grows_its_level_and_its_cell() -> None:
     partition = settled(one, two)
     both = (digest(one) + digest(two)) % 2**128
     assert partition.readings == {
-        HOUR: Reading(2, 5, both, 0, 0),
-        cell("accepted"): Reading(2, 0, both, 0, 0),
+        HOUR: Reading(2, 5, both, 0, 1),
+        cell("accepted"): Reading(2, 0, both, 0, 1),
     }
     assert not partition.facts
     assert partition.counts == {"accepted": 2}
@@ -80,19 +82,20 @@ def test_analysts_get_the_record_with_its_window() -> None:
     }
 
 
-def test_what_the_ledger_confirmed_stays_confirmed() -> None:
-    partition = settled(usage("a"))
-    partition.readings[HOUR] = partition.readings[HOUR]._replace(acknowledged=1)
-    partition.run([record(usage("b"), 1)])
+def test_a_reading_names_its_first_and_its_last_record() -> None:
+    one, other, late = usage("a"), usage("b"), usage("c", received_us=T0_US + 40 * HOUR_US)
+    partition = settled(one, other, one, late)
     reading = partition.readings[HOUR]
-    assert (reading.records, reading.birth_offset, reading.acknowledged) == (2, 0, 1)
-    assert reading.dirty
+    assert (reading.records, reading.birth_offset, reading.last_offset) == (2, 0, 1)
+    partition.run([record(usage("d"), 4)])
+    reading = partition.readings[HOUR]
+    assert (reading.records, reading.birth_offset, reading.last_offset) == (3, 0, 4)
 
 
 def test_an_event_meter_makes_an_entry_and_no_level() -> None:
     one = usage("a", "2", metric="jobs")
     partition = settled(usage("x"), one, one)
-    series = HOUR._replace(metric="jobs")
+    series = replace(HOUR, metric="jobs")
     fact = EventFact(UUID(one["event_id"]).bytes, digest(one), series, T0_US, 2, 1)
     assert partition.facts == [(1, fact)]
     assert series not in partition.readings
@@ -302,9 +305,7 @@ def test_a_newer_schema_holds_the_partition_from_there() -> None:
 
 def test_a_record_away_from_home_holds_the_partition() -> None:
     place = Partition().place()
-    away = type(place)(
-        **{f: getattr(place, f) for f in place.__slots__} | {"at_home": lambda key: key != b"acme"}
-    )
+    away = dataclasses.replace(place, home=lambda key: int(key == b"acme"))
     log = log_of([usage("a", tenant_id="zeta"), usage("b"), usage("c", tenant_id="zeta")])
     decided = decide(log, away, CATALOGUE, fresh=True)
     assert decided.last == 0

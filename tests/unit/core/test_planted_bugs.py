@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from streams.core import admission, catalogue, level, quantity, verdict, window
+from streams.core import mark as marking
 from streams.core.admission import _Admission
 from streams.core.catalogue import Catalogue, MeterVersion
 from streams.core.event import UsageEvent
@@ -57,15 +59,15 @@ def newest_rules_judge_old_usage(patch: Patch) -> None:
 
 
 def count_does_not_grow(patch: Patch) -> None:
-    def add(self: Tally, units: int, digest: int) -> None:
-        _add(self, units, digest)
+    def add(self: Tally, offset: int, units: int, digest: int) -> None:
+        _add(self, offset, units, digest)
         self.records = 1
 
     patch.setattr(Tally, "add", add)
 
 
 def digest_is_forgotten(patch: Patch) -> None:
-    patch.setattr(Tally, "add", lambda self, units, _digest: _add(self, units, 0))
+    patch.setattr(Tally, "add", lambda self, at, units, _digest: _add(self, at, units, 0))
 
 
 def digest_is_not_reduced(patch: Patch) -> None:
@@ -74,9 +76,19 @@ def digest_is_not_reduced(patch: Patch) -> None:
 
 def birth_moves_with_each_chunk(patch: Patch) -> None:
     def onto(self: Tally, before: Reading | None) -> Reading:
-        return _onto(self, before)._replace(birth_offset=self.birth_offset)
+        return replace(_onto(self, before), birth_offset=self.birth_offset)
 
     patch.setattr(Tally, "onto", onto)
+
+
+def last_offset_stands_still(patch: Patch) -> None:
+    """What the ledger lacks would look told."""
+
+    def add(self: Tally, offset: int, units: int, digest: int) -> None:
+        _add(self, offset, units, digest)
+        self.last_offset = self.birth_offset
+
+    patch.setattr(Tally, "add", add)
 
 
 def chunk_starts_from_nothing(patch: Patch) -> None:
@@ -84,17 +96,17 @@ def chunk_starts_from_nothing(patch: Patch) -> None:
 
 
 def copies_inside_a_chunk_are_not_seen(patch: Patch) -> None:
-    def mark(self: _Admission, record: Any, event: UsageEvent, identity: bytes, kind: str) -> None:
-        _mark(self, record, event, identity, kind)
+    def mark(self: _Admission, record: Any, event: Any, identity: bytes, *of: Any) -> None:
+        _mark(self, record, event, identity, *of)
         self.known.pop(identity)
 
     patch.setattr(_Admission, "_mark", mark)
 
 
 def late_ones_are_not_remembered(patch: Patch) -> None:
-    def mark(self: _Admission, record: Any, event: UsageEvent, identity: bytes, kind: str) -> None:
-        _mark(self, record, event, identity, kind)
-        if kind == "review":
+    def mark(self: _Admission, record: Any, event: Any, identity: bytes, *of: Any) -> None:
+        _mark(self, record, event, identity, *of)
+        if of[0] == "review":
             self.known.pop(identity)
             self.decided.seen.pop()
 
@@ -144,7 +156,7 @@ def limit_is_one_too_high(patch: Patch) -> None:
 
 
 def later_copy_wins_a_merge(patch: Patch) -> None:
-    patch.setattr(admission, "earlier", lambda left, right: max(left, right, key=lambda m: m[9:]))
+    patch.setattr(marking, "earlier", lambda left, right: max(left, right, key=lambda m: m[9:]))
 
 
 def older_reading_wins_a_merge(patch: Patch) -> None:
@@ -165,7 +177,7 @@ def store_truncates_large_totals(patch: Patch) -> None:
     encode = level.encode_reading
     patch.setattr(
         "tests.unit.core.properties.encode_reading",
-        lambda reading: encode(reading._replace(total=reading.total & 0xFFFFFFFF)),
+        lambda reading: encode(replace(reading, total=reading.total & 0xFFFFFFFF)),
     )
 
 
@@ -182,6 +194,8 @@ PLANTED: list[tuple[Callable[[Patch], None], Callable[..., None]]] = [
     (digest_is_forgotten, properties.cells_hold_each_identity_once),
     (digest_is_not_reduced, properties.cells_hold_each_identity_once),
     (birth_moves_with_each_chunk, properties.every_prefix_in_every_chunking_comes_to_the_same),
+    (last_offset_stands_still, properties.levels_are_the_sums_of_what_was_accepted),
+    (last_offset_stands_still, properties.cells_hold_each_identity_once),
     (chunk_starts_from_nothing, properties.every_prefix_in_every_chunking_comes_to_the_same),
     (copies_inside_a_chunk_are_not_seen, properties.copies_change_nothing_but_counts),
     (late_ones_are_not_remembered, properties.copies_change_nothing_but_counts),

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from streams.core.catalogue import EARLY_MAX_US, Catalogue
 from streams.core.event import UsageEvent
@@ -175,9 +176,9 @@ def test_a_correction_of_an_unknown_metric_waits_as_usage_does() -> None:
         ({"quantity": "x"}, False, (HOUR, None)),
         ({"quantity": "9" * 25}, False, (HOUR, None)),
         ({"metric": "no"}, False, (None, None)),
-        ({"metric": "calls", "quantity": "1"}, False, (HOUR._replace(metric="calls"), 1)),
-        ({"metric": "calls", "quantity": "2"}, False, (HOUR._replace(metric="calls"), None)),
-        ({"metric": "calls", "quantity": "1"}, True, (HOUR._replace(metric="calls"), None)),
+        ({"metric": "calls", "quantity": "1"}, False, (replace(HOUR, metric="calls"), 1)),
+        ({"metric": "calls", "quantity": "2"}, False, (replace(HOUR, metric="calls"), None)),
+        ({"metric": "calls", "quantity": "1"}, True, (replace(HOUR, metric="calls"), None)),
     ],
 )
 def test_a_person_is_told_the_amount_that_could_be_approved(

@@ -246,7 +246,7 @@ def test_facts_that_come_back_below_those_already_looked_at_are_found(tables: Ta
     table = fresh_table(tables)
     complete(table)
     settle(table, settlement(0, 9))
-    table.acknowledge(-1, {}, [unsent_key(0, 0)])
+    table.acknowledge(-1, [unsent_key(0, 0)])
     assert len(table.unsent(100, 9)) == 9
     absorb(table, [packed(LOG, settlement(0, 9))], RULES, 1)
     assert len(table.unsent(100, 9)) == 10
@@ -256,7 +256,7 @@ def test_facts_the_ledger_has_do_not_come_back(tables: Tables) -> None:
     table = fresh_table(tables)
     complete(table)
     settle(table, settlement(0, 9))
-    table.acknowledge(4, {}, [unsent_key(n, 0) for n in range(5)])
+    table.acknowledge(4, [unsent_key(n, 0) for n in range(5)])
     absorb(table, [packed(LOG, settlement(0, 9))], RULES, 1)
     assert sorted(table.held(UNSENT, [unsent_key(n, 0) for n in range(10)])) == [
         unsent_key(n, 0) for n in range(5, 10)

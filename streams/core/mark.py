@@ -1,0 +1,35 @@
+"""Marks: what the state remembers of an identity, 17 bytes a copy can be compared with.
+
+Half the content digest tells a copy from a conflict; the class of its verdict and the offset of
+its first copy are there for the merge of two owners and for whoever traces an event.
+"""
+
+from struct import Struct
+from typing import Final
+
+_MARK: Final = Struct(">8scQ")
+MARK_BYTES: Final = _MARK.size
+_CODES: Final = {
+    "accepted": b"a", "review": b"r", "dead": b"d",
+    "correction": b"x", "canary": b"y", "conflict": b"c",
+}  # fmt: skip
+
+
+def encode_mark(content: bytes, verdict_class: str, offset: int) -> bytes:
+    """The mark of an identity whose first copy, at `offset`, got a verdict of this class."""
+    return _MARK.pack(content, _CODES[verdict_class], offset)
+
+
+def content_of(mark: bytes) -> bytes:
+    """The half of the content digest that is remembered."""
+    return mark[:8]
+
+
+def same_content(mark: bytes, content: bytes) -> bool:
+    """Whether a record of the identity says what its first copy said."""
+    return mark[:8] == content[:8]
+
+
+def earlier(left: bytes, right: bytes) -> bytes:
+    """Of two marks of one id in one log, the one of the first copy."""
+    return right if right[9:] < left[9:] else left
