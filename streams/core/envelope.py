@@ -179,7 +179,7 @@ def _key_problem(wire: Wire) -> Malformed | None:
         return None
     if not 0 <= shard <= SHARD_MAX:
         return Malformed(f"must lie between 0 and {SHARD_MAX}", "$.shard")
-    if wire.kafka_key == f"{tenant_id}#{shard}":
+    if shard and wire.kafka_key == f"{tenant_id}#{shard}":
         return None
     return Malformed("must be the tenant (then shard is 0), or tenant#shard", "$.kafka_key")
 

@@ -127,6 +127,12 @@ def correction(target: Wire, delta: str, key: str = "fix-1", **changes: Any) -> 
     return wire | changes
 
 
+def sharded(one: Wire, shards: int = 2) -> Wire:
+    """The same as its database writes it for a tenant of so many shards: the identity decides."""
+    shard = 1 + UUID(one["event_id"]).int % shards
+    return one | {"kafka_key": f"{one['tenant_id']}#{shard}", "shard": shard}
+
+
 def canary(number: int = 0, *, partition: int = 0, received_us: int = T0_US) -> Wire:
     """A liveness row for one partition."""
     return usage(
@@ -237,17 +243,15 @@ def usages(draw: st.DrawFn, instants_us: Sequence[int] = _OCCURRED_US) -> Wire:
     """One use near a boundary; identities are few enough to meet again."""
     occurred_us = draw(st.sampled_from(instants_us))
     tenant_id = draw(st.sampled_from(("acme", "acme", "zeta", "hot")))
-    shard = draw(st.sampled_from((0, 1))) if tenant_id == "hot" else 0
-    return usage(
-        f"order-{draw(st.integers(0, 40))}-{shard}",
+    one = usage(
+        f"order-{draw(st.integers(0, 40))}",
         draw(st.sampled_from(_QUANTITIES)),
         tenant_id=tenant_id,
         metric=draw(st.sampled_from(_METERS)),
         occurred_us=occurred_us,
         received_us=occurred_us + draw(st.sampled_from(_DELAY_US)),
-        kafka_key=f"hot#{shard}" if tenant_id == "hot" else tenant_id,
-        shard=shard,
     )
+    return sharded(one) if tenant_id == "hot" else one
 
 
 @st.composite
@@ -283,7 +287,8 @@ def _contents(draw: st.DrawFn, pool: list[Wire], turn: int) -> Wire | bytes:
         case 1:
             delta = draw(st.sampled_from(("-1", "3", "0.5", "-1000000000000000")))
             key = f"fix-{draw(st.integers(0, 3))}"
-            return correction(one, delta, key, review=draw(st.booleans()))
+            fix = correction(one, delta, key, review=draw(st.booleans()))
+            return sharded(fix) if one["shard"] else fix
         case 2:
             return canary(draw(st.integers(0, 3)))
         case 3:

@@ -313,6 +313,15 @@ def test_a_record_away_from_home_holds_the_partition() -> None:
     assert "offset 1 belongs on another partition" in decided.stop.reason
 
 
+def test_neither_is_anything_else_admitted_away_from_home() -> None:
+    away = dataclasses.replace(Partition().place(), home=lambda _key: 7)
+    one = usage("a")
+    for other in (correction(one, "-1"), conflict(one, quantity="2"), canary(0)):
+        decided = decide([record(other, 3)], away, CATALOGUE, fresh=True)
+        assert isinstance(decided.stop, Hold)
+        assert (decided.last, decided.counts) == (2, {})
+
+
 def test_newer_rules_hold_the_partition_before_anything() -> None:
     book = Catalogue((*METERS, meter("future", rules=2)), CATALOGUE.read_at_us)
     decided = decide(log_of([usage("a")]), Partition().place(), book, fresh=True)
