@@ -34,8 +34,7 @@ class Series(msgspec.Struct, frozen=True, gc=False, array_like=True):
     shard: int
 
 
-@dataclass(frozen=True, slots=True)
-class LevelFact:
+class LevelFact(msgspec.Struct, frozen=True, gc=False):
     """The reading of a series: a pure fold of its accepted events in one log.
 
     `count` is its version; `total` in units of the meter's scale; `digest` the sum modulo 2^128 of
@@ -103,8 +102,7 @@ class ParkedFact:
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CellFact:
+class CellFact(msgspec.Struct, frozen=True, gc=False):
     """Identities of one source and one minute of `received_at` by their first verdict's class.
 
     `verdict_class` is accepted, review, dead, canary, correction, or conflict (counted apart).

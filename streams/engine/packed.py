@@ -136,7 +136,7 @@ def decode(data: bytes) -> PackedRecord:
 
 
 def _pack(pairs: Sequence[Pair]) -> tuple[bytes, bytes]:
-    return b"".join(key for key, _ in pairs), b"".join(value for _, value in pairs)
+    return b"".join([key for key, _ in pairs]), b"".join([value for _, value in pairs])
 
 
 def _unpack(ids: bytes, values: bytes) -> list[Pair]:

@@ -1,6 +1,8 @@
 """What a decided chunk leaves behind: written to the packed log and to the table as one."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from streams.engine.errors import SettlementRefused
@@ -13,6 +15,14 @@ UNSENT_KEY_BYTES: Final = 12
 
 Pair = tuple[bytes, bytes]
 """A key and its value, both opaque to the engine."""
+
+
+_KEY, _VALUE = itemgetter(0), itemgetter(1)
+
+
+def _lengths(pairs: Iterable[Pair], part: Callable[[Pair], bytes]) -> set[int]:
+    # Without a loop of this module: it runs twice over every id.
+    return set(map(len, map(part, pairs)))
 
 
 def unsent_key(offset: int, sequence: int) -> bytes:
@@ -58,8 +68,9 @@ class Settlement:
         Raises:
             SettlementRefused: naming the field and the rule.
         """
-        lengths = {(len(key), len(value)) for key, value in (*self.seen, *self.pinned)}
-        ids, values = {key for key, _ in lengths}, {value for _, value in lengths}
+        ids, values = _lengths(self.seen, _KEY), _lengths(self.seen, _VALUE)
+        if self.pinned:
+            ids, values = ids | _lengths(self.pinned, _KEY), values | _lengths(self.pinned, _VALUE)
         problems = [
             text
             for wrong, text in (
