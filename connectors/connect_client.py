@@ -37,7 +37,8 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 95.0
-"""Above the 90 s after which a worker gives up on a request itself, so that its answer is seen."""
+"""Above the 90 s after which a worker gives up on a request itself, so that its answer is seen.
+Whoever has less patience in all waits less."""
 
 _CREATED_WITHIN_S = 30.0
 
@@ -242,7 +243,10 @@ class ConnectClient:
                 self._base + path,
                 data=None if body is None else msgspec.json.encode(body),
                 headers={"Accept": "application/json", "Content-Type": "application/json"},
-                timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+                timeout=(
+                    min(CONNECT_TIMEOUT_S, self.waiting.total_s),
+                    min(READ_TIMEOUT_S, self.waiting.total_s),
+                ),
                 allow_redirects=False,
             )
         except requests.RequestException as error:

@@ -15,6 +15,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streams.cli.errors import UsageProblemError
+
 if TYPE_CHECKING:
     from sandbox.paths import Paths
 
@@ -36,14 +38,14 @@ def parse_offset(text: str) -> int:
     """Seconds of an offset such as `+26h`, `+90s`, `-5m` or `0`.
 
     Raises:
-        ClockError: The text has another form.
+        UsageProblemError: The text has another form.
     """
     if text.strip() == "0":
         return 0
     match = re.fullmatch(r"([+-])(\d{1,9})([smhd])", text.strip())
     if match is None:
-        message = f"offset {text!r}: expected a sign, a number and s, m, h or d, such as +26h; or 0"
-        raise ClockError(message)
+        message = f"offset {text!r}: expected a sign, a number and s, m, h or d"
+        raise UsageProblemError(message, fix="write it as +26h, -90s, +2d, or 0")
     seconds = int(match[2]) * UNITS_S[match[3]]
     return -seconds if match[1] == "-" else seconds
 

@@ -1,27 +1,28 @@
-"""The commands of a person → a supervisor that is started, attached to, asked or stopped."""
+"""A running stack → what it says of itself, and what a person wants changed in it."""
 
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sandbox import clock, machine, prerequisites, wanted
-from sandbox.follow import Follower
+from sandbox import clock, wanted
 from sandbox.paths import Paths, read_json
-from sandbox.process import ProcessRef, alive, ref_of, send
-from sandbox.stack import part_environment
-from sandbox.stripe import ROOT
-from sandbox.supervisor import sweep
-from sandbox.training import train
+from sandbox.process import SUPERVISOR, ProcessRef, alive, left_behind
+from sandbox.starting import starter
 from sandbox.wanted import Wanted
+from streams.cli.errors import (
+    FINDING,
+    CommandError,
+    TryAgainError,
+    UnavailableError,
+    UsageProblemError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 READY_S = 120.0
 ADDRESSES = (
@@ -34,12 +35,22 @@ ADDRESSES = (
 )
 
 
-class NotRunningError(Exception):
-    """There is no running sandbox in this directory. Start one with `python -m sandbox up`."""
+class NotRunningError(UnavailableError):
+    """There is no running sandbox in this directory."""
 
 
-class ControlError(Exception):
-    """The supervisor did not do what was asked. The message says where to look."""
+class LeftBehindError(CommandError):
+    """The supervisor was killed; its parts still run, and nobody looks after them."""
+
+    exit_code = FINDING
+
+
+class StartingError(TryAgainError):
+    """A start is under way and there is nothing to ask yet."""
+
+
+class NotReachedError(TryAgainError):
+    """The supervisor did not get there in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,62 +70,41 @@ def running(paths: Paths) -> ProcessRef | None:
     return ref if alive(ref) else None
 
 
-def up(
-    paths: Paths, asked: Wanted, environ: Mapping[str, str], console: Console, follow: bool
-) -> int:
-    """Starts the stack, or attaches to the one that runs.
-
-    Returns:
-        0 once everything is ready, 78 for missing prerequisites, 1 if the start failed, 130 after
-        Ctrl-C (everything stopped again).
-    """
-    supervisor = running(paths)
-    if supervisor is not None:
-        return _attach(paths, supervisor, asked, console, follow)
-    for line in sweep(paths):
-        console.say(f"cleaned up after a killed supervisor: {line}")
-    problems = prerequisites.find_problems(machine.probe(paths, environ))
-    if problems:
-        console.complain(prerequisites.render(problems))
-        return prerequisites.EXIT_CODE
-    paths.make()
-    found = machine.machine(environ, console.say)
-    train(paths, found, part_environment(environ), console.say)
-    wanted.write(paths.wanted_json, asked)
-    paths.progress.write_text("", encoding="utf-8")
-    follower = Follower(paths, _spawn(paths, environ), console.say)
-    return _watch(paths, follower, console, follow)
-
-
-def down(paths: Paths, console: Console) -> int:
-    """Stops everything in order, and what a killed supervisor left behind."""
-    supervisor = running(paths)
-    if supervisor is not None:
-        offset = paths.progress.stat().st_size
-        send(supervisor, signal.SIGTERM)
-        follower = Follower(paths, supervisor, console.say, offset)
-        follower.until("gone")
-        return 0
-    lines = sweep(paths)
-    paths.sandbox_json.unlink(missing_ok=True)
-    for line in lines:
-        console.say(line)
-    if not lines:
-        console.say(f"nothing runs in {paths.dir}")
-    return 0
-
-
 def state(paths: Paths) -> dict[str, Any]:
     """The content of sandbox.json of a running stack.
 
     Raises:
         NotRunningError: Nothing runs.
+        LeftBehindError: A killed supervisor left parts that still run.
+        StartingError: It is being started.
     """
-    value = read_json(paths.sandbox_json) if running(paths) is not None else None
-    if value is None:
-        message = f"no sandbox runs in {paths.dir}; start one with `python -m sandbox up`"
-        raise NotRunningError(message)
-    return value
+    supervisor = running(paths)
+    value = read_json(paths.sandbox_json) if supervisor is not None else None
+    if value is not None:
+        return value
+    begun = supervisor or starter(paths)
+    if begun is not None:
+        message = f"{paths.dir}: a start is under way (process {begun.pid}), nothing runs yet"
+        raise StartingError(message, fix=f"wait for it, or `{paths.command('down')}`")
+    left = orphans(paths)
+    if left:
+        listed = ", ".join(f"{part} (process {ref.pid})" for part, ref in left.items())
+        message = f"{paths.dir}: the supervisor was killed and left behind {listed}"
+        raise LeftBehindError(message, fix=f"`{paths.command('down')}` ends them")
+    raise NotRunningError(f"no sandbox runs in {paths.dir}", fix=f"`{paths.command('up')}`")
+
+
+def orphans(paths: Paths) -> dict[str, ProcessRef]:
+    """Parts that outlived their supervisor, each with its first process."""
+    found: dict[str, ProcessRef] = {}
+    for part, ref in left_behind(paths):
+        found.setdefault(part, ref)
+    return found
+
+
+def unregistered(paths: Paths) -> ProcessRef | None:
+    """A supervisor that was started and does not hold the directory yet."""
+    return orphans(paths).get(SUPERVISOR)
 
 
 def change(paths: Paths, wish: Callable[[Wanted], Wanted]) -> None:
@@ -132,7 +122,7 @@ def set_workers(paths: Paths, number: int) -> None:
 
     Raises:
         NotRunningError: Nothing runs.
-        ControlError: They did not become ready in time.
+        NotReachedError: They did not become ready in time.
     """
     change(paths, lambda has: replace(has, workers=number))
 
@@ -141,7 +131,7 @@ def set_workers(paths: Paths, number: int) -> None:
         ready = [name for name in workers if parts[name]["state"] == "ready"]
         return len(workers) == len(ready) == number
 
-    _await(paths, reached, f"{number} workers are not ready; see {paths.logs}")
+    _await(paths, reached, f"{number} workers are not ready")
 
 
 def hold(paths: Paths, part: str) -> None:
@@ -149,7 +139,8 @@ def hold(paths: Paths, part: str) -> None:
 
     Raises:
         NotRunningError: Nothing runs.
-        ControlError: There is no such part, or it did not stop.
+        UsageProblemError: There is no such part.
+        NotReachedError: It did not stop in time.
     """
     _known(paths, part)
     change(paths, lambda has: has.hold(part))
@@ -161,7 +152,8 @@ def release(paths: Paths, part: str) -> None:
 
     Raises:
         NotRunningError: Nothing runs.
-        ControlError: There is no such part, or it did not become ready.
+        UsageProblemError: There is no such part.
+        NotReachedError: It did not become ready in time.
     """
     _known(paths, part)
     change(paths, lambda has: has.release(part))
@@ -173,13 +165,13 @@ def shift_clock(paths: Paths, seconds: int) -> None:
 
     Raises:
         NotRunningError: Nothing runs.
-        ControlError: The stack runs on the machine's own clock.
+        UsageProblemError: The stack runs on the machine's own clock.
     """
     state(paths)
     has = wanted.read(paths.wanted_json)
     if has is None or not has.shift_clock:
-        message = "this stack runs on the machine's clock; `down`, then `up --shift-clock`"
-        raise ControlError(message)
+        fix = f"`{paths.command('down')}`, then `{paths.command('up --shift-clock')}`"
+        raise UsageProblemError("this stack runs on the machine's clock", fix=fix)
     clock.set_offset(paths.clock, seconds)
 
 
@@ -187,14 +179,19 @@ def wipe(paths: Paths) -> None:
     """Deletes a stopped sandbox. Refuses a directory that no sandbox made.
 
     Raises:
-        ControlError: It is not a sandbox, or still runs.
+        UsageProblemError: It is not a sandbox, or still runs.
     """
     if not paths.dir.exists():
         return
-    if running(paths) is not None or not paths.ports_json.exists():
-        message = f"{paths.dir} is no stopped sandbox (no ports.json in it); nothing was deleted"
-        raise ControlError(message)
+    made_here = paths.ports_json.exists() or paths.wanted_json.exists()
+    if running(paths) is not None or not (made_here or _empty(paths.dir)):
+        message = f"{paths.dir} is no stopped sandbox; nothing was deleted"
+        raise UsageProblemError(message, fix="name the directory of a sandbox with --dir")
     shutil.rmtree(paths.dir)
+
+
+def _empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
 
 
 def describe_state(value: Mapping[str, Any]) -> list[str]:
@@ -216,8 +213,7 @@ def _known(paths: Paths, part: str) -> None:
     names = [name for name in pids if name != "workers"]
     names += [f"worker-{number}" for number in range(len(pids["workers"]))]
     if part not in names:
-        message = f"no part {part!r}; there are {', '.join(names)}"
-        raise ControlError(message)
+        raise UsageProblemError(f"no part {part!r}", fix=f"name one of {', '.join(names)}")
 
 
 def _await(paths: Paths, reached: Callable[[Mapping[str, Any]], bool], otherwise: str) -> None:
@@ -227,74 +223,4 @@ def _await(paths: Paths, reached: Callable[[Mapping[str, Any]], bool], otherwise
             return
         time.sleep(0.05)
     message = f"{otherwise} after {READY_S:.0f} s"
-    raise ControlError(message)
-
-
-def _attach(
-    paths: Paths, supervisor: ProcessRef, asked: Wanted, console: Console, follow: bool
-) -> int:
-    console.say(f"already running (supervisor {supervisor.pid}, {paths.dir})")
-    has = wanted.read(paths.wanted_json)
-    for line in wanted.differences(has, asked) if has else []:
-        console.say(f"differs: {line}")
-    return _watch(paths, Follower(paths, supervisor, console.say), console, follow)
-
-
-def _watch(paths: Paths, follower: Follower, console: Console, follow: bool) -> int:
-    """Follows a start; Ctrl-C stops in order."""
-    try:
-        event = follower.until("ready", "failed")
-        if event.event != "ready":
-            follower.until("gone")
-            console.complain(_why(paths, event.text))
-            return 1
-        value = state(paths)
-        for name in ADDRESSES:
-            console.say(f"  {name:<16} {value[name]}")
-        console.say(f"  sandbox.json     {paths.sandbox_json}")
-        if follow:
-            console.say("Ctrl-C stops everything in order")
-            follower.until("gone")
-    except KeyboardInterrupt:
-        console.say("stopping in order")
-        send(follower.supervisor, signal.SIGTERM)
-        follower.until("gone")
-        return 0 if follow else 130
-    return 0
-
-
-def _why(paths: Paths, text: str) -> str:
-    what = text or "the supervisor ended; " + "".join(
-        (paths.logs / "supervisor.log").read_text(encoding="utf-8").splitlines()[-1:]
-    )
-    return f"the sandbox did not start: {what}\nEverything was stopped again. Logs: {paths.logs}"
-
-
-def _spawn(paths: Paths, environ: Mapping[str, str]) -> ProcessRef:
-    """Starts the supervisor in its own session and waits until it holds the directory.
-
-    Raises:
-        ControlError: It ended at once.
-    """
-    with (paths.logs / "supervisor.log").open("ab") as log:
-        child = subprocess.Popen(
-            (sys.executable, "-m", "sandbox", "supervise", "--dir", str(paths.dir)),
-            cwd=ROOT,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    ref = ref_of(child.pid)
-    try:
-        while ref is not None and child.poll() is None:
-            if running(paths) == ref:
-                return ref
-            time.sleep(0.02)
-    except KeyboardInterrupt:
-        child.terminate()
-        child.wait()
-        raise
-    message = f"the supervisor ended at once with {child.poll()}; see {paths.logs}/supervisor.log"
-    raise ControlError(message)
+    raise NotReachedError(message, fix=f"`{paths.command('status')}`, and the logs in {paths.logs}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,13 +40,14 @@ class Follower:
     offset: int = 0
     """Bytes of the log that were read already."""
 
-    def until(self, *ends: str) -> Event:
+    def until(self, *ends: str, within_s: float = math.inf) -> Event:
         """Prints what happens until the stack as a whole reaches one of these events.
 
         Returns:
-            That event; `gone` if the supervisor ended without a word.
+            That event; `gone` if the supervisor ended without a word, `late` if it did neither.
         """
-        while True:
+        deadline_s = time.monotonic() + within_s
+        while time.monotonic() < deadline_s:
             # Asked before reading: what it wrote before it died is read in this round.
             there = alive(self.supervisor)
             for event in self._fresh():
@@ -56,8 +58,11 @@ class Follower:
             if not there:
                 return Event("stack", "gone", "")
             time.sleep(POLL_S)
+        return Event("stack", "late", "")
 
     def _fresh(self) -> Iterator[Event]:
+        if not self.paths.progress.exists():
+            return
         with self.paths.progress.open("rb") as file:
             file.seek(self.offset)
             for line in file:

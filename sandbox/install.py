@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
-from sandbox import provision
+from sandbox import capture, provision
 from sandbox.postgres import DATABASES, SUPERUSER
 from sandbox.runner import Step
+from streams.cli.errors import UsageProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,12 +38,12 @@ def address(text: str) -> Address:
     """The address in `HOST:PORT`.
 
     Raises:
-        ValueError: The text has another form.
+        UsageProblemError: The text has another form.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit():
-        message = f"address {text!r}: expected HOST:PORT"
-        raise ValueError(message)
+        fix = "write it as 127.0.0.1:5432"
+        raise UsageProblemError(f"address {text!r}: expected HOST:PORT", fix=fix)
     return Address(host, int(port))
 
 
@@ -107,9 +108,9 @@ def steps(installation: Installation) -> list[Step]:
         Step("meters", lambda: provision.meters(installation), after=("ledger", "outbox")),
         Step(
             "capture",
-            lambda: provision.capture(installation),
+            lambda: capture.capture(installation),
             after=("connect", "outbox", "ledger", "topics"),
-            undo=lambda: provision.release_capture(installation),
+            undo=lambda: capture.release_capture(installation),
         ),
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped]  # its stubs are a package of their own
@@ -40,6 +42,7 @@ def probe(paths: Paths, environ: Mapping[str, str]) -> Probe:
     path = environ.get("PATH", "")
     return Probe(
         directory=paths.dir,
+        named=paths.named,
         python=(sys.version_info.major, sys.version_info.minor),
         java=java,
         java_too_old=tuple(too_old),
@@ -55,9 +58,21 @@ def probe(paths: Paths, environ: Mapping[str, str]) -> Probe:
         memory_mb=psutil.virtual_memory().available // MEBI,
         disk_mb=shutil.disk_usage(existing).free // MEBI,
         busy=tuple(busy_ports(paths.ports_json)) if os.access(existing, os.R_OK) else (),
-        writable=os.access(existing, os.W_OK | os.X_OK),
+        unwritable=unwritable(paths.dir),
         owner=_owner(existing),
     )
+
+
+def unwritable(folder: Path) -> str | None:
+    """Why a directory, or the nearest one above it that exists, cannot be written; None if it can.
+
+    It is tried: root may write by its permissions what a read-only mount refuses.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=_nearest(folder)):
+            return None
+    except OSError as problem:
+        return problem.strerror or str(problem)
 
 
 def jars(environ: Mapping[str, str], say: Callable[[str], None]) -> Jars:
@@ -92,8 +107,11 @@ def machine(environ: Mapping[str, str], say: Callable[[str], None]) -> Machine:
 
 
 def _nearest(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
+    """The folder itself or the nearest one above it that is there and can be looked at."""
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(PermissionError):
+            if each.exists():
+                return each
     return folder
 
 

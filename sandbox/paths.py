@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from streams.cli.directory import find_directory
+from streams.cli.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-DEFAULT_DIR = ".tailrace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,13 @@ class Paths:
 
     dir: Path
     """Absolute."""
+    named: str = ""
+    """How it was named: `--dir box`, `TAILRACE_DIR=box`; empty for the default."""
+
+    def command(self, words: str) -> str:
+        """What to type for this very sandbox: `tailrace sandbox down --dir box`."""
+        option = f" {self.named}" if self.named.startswith("--dir ") else ""
+        return f"tailrace sandbox {words}{option}"
 
     @property
     def sandbox_json(self) -> Path:
@@ -58,6 +66,11 @@ class Paths:
     def pid_file_of_supervisor(self) -> Path:
         """Which process holds the lock; not among the parts' pid files."""
         return self.dir / "run" / "supervisor.json"
+
+    @property
+    def starting_json(self) -> Path:
+        """Which `up` is starting the stack; absent before and once it is ready."""
+        return self.dir / "run" / "starting.json"
 
     @property
     def run(self) -> Path:
@@ -101,11 +114,14 @@ class Paths:
             folder.mkdir(parents=True, exist_ok=True)
 
 
-def find_dir(option: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
-    """The sandbox a command means: its option, else TAILRACE_DIR, else `.tailrace/` here."""
-    if option is not None:
-        return (cwd / option).resolve()
-    return (cwd / environ.get("TAILRACE_DIR", DEFAULT_DIR)).resolve()
+def find_paths(option: Path | None, environ: Mapping[str, str], cwd: Path) -> Paths:
+    """The sandbox that a command means.
+
+    Raises:
+        UsageProblemError: the option names a file.
+        ConfigurationError: the variable does.
+    """
+    return Paths(*find_directory(option, environ, cwd))
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, mode: int = 0o600) -> None:
@@ -125,10 +141,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The content of a file written by `write_json`, or None where there is none.
 
     Raises:
-        msgspec.DecodeError: The file was edited by hand into something else than JSON.
+        ConfigurationError: The file was edited by hand into something else than JSON.
     """
     try:
         text = path.read_bytes()
     except FileNotFoundError:
         return None
-    return msgspec.json.decode(text, type=dict[str, Any])
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        fix = (
+            f"mend or delete it; `tailrace sandbox down --dir {path.parent.parent}` ends what runs"
+        )
+        raise ConfigurationError(f"{path}: is damaged: {error}", fix=fix) from error

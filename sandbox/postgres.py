@@ -153,7 +153,7 @@ class Postgres:
                 message = (
                     f"{self.data} was made by PostgreSQL {version}, found {self.binaries.version} "
                     f"({self.binaries.origin}); install {version} again, or start afresh with "
-                    "`python -m sandbox down --wipe`"
+                    f"`tailrace sandbox down --wipe --dir {self.data.parent}`"
                 )
                 raise PostgresError(message)
             return

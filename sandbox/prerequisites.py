@@ -27,6 +27,8 @@ class Probe:
     """What was seen on the machine; filled by `sandbox.machine.probe`."""
 
     directory: Path
+    named: str
+    """How the directory was named, such as `--dir box`; empty for the default."""
     python: tuple[int, int]
     java: Java | None
     java_too_old: tuple[Java, ...]
@@ -46,7 +48,8 @@ class Probe:
     disk_mb: int
     """Free where the directory is."""
     busy: tuple[Busy, ...]
-    writable: bool
+    unwritable: str | None
+    """What the machine says to whoever writes there; None if it can be written."""
     owner: str
     """Account that owns the directory or its nearest existing parent."""
 
@@ -182,11 +185,13 @@ def _ports(probe: Probe) -> Iterator[Problem]:
 
 
 def _writable(probe: Probe) -> Iterator[Problem]:
-    if not probe.writable:
+    if probe.unwritable is not None:
+        named = probe.named or "the default directory"
         yield Problem(
-            f"permission to write {probe.directory}; it belongs to {probe.owner}",
+            f"a directory that can be written: {named} is {probe.directory}, which belongs to "
+            f"{probe.owner} and cannot be ({probe.unwritable})",
             "data, logs and pid files go there; it may be another account's sandbox",
-            f"use your own: --dir /tmp/tailrace-$USER   (or ask {probe.owner} to stop theirs)",
+            f"name your own: --dir /tmp/tailrace-$USER   (or ask {probe.owner} to stop theirs)",
             "everything, in another directory",
         )
 

@@ -54,6 +54,9 @@ class StopStep:
     grace_s: float
 
 
+SUPERVISOR = "supervisor"
+"""The mark of the supervisor itself: found by it before it has registered."""
+
 GENTLE = (StopStep(signal.SIGTERM, 15.0), StopStep(signal.SIGKILL, 5.0))
 KILL = (StopStep(signal.SIGKILL, 5.0),)
 
@@ -124,10 +127,16 @@ def send(ref: ProcessRef, number: signal.Signals) -> bool:
     return True
 
 
+def wake(ref: ProcessRef) -> None:
+    """Lets a process go on that somebody has suspended: it hears nothing else meanwhile."""
+    send(ref, signal.SIGCONT)
+
+
 def stop(ref: ProcessRef, steps: Sequence[StopStep]) -> str:
     """Signals in order until the process and its children are gone; blocks for at most the graces.
 
-    The group is waited for, not only its leader: a child that is still dying holds its port.
+    The group is waited for, not only its leader: a child that is still dying holds its port. A
+    suspended process is woken, because it would sleep through every signal but the last.
 
     Returns:
         The name of the signal that ended it, or `gone` if it had ended before.
@@ -141,6 +150,7 @@ def stop(ref: ProcessRef, steps: Sequence[StopStep]) -> str:
     for step in steps:
         for each in (ref,) if ref in family else family:
             send(each, step.signal)
+            wake(each)
         deadline = time.monotonic() + step.grace_s
         while time.monotonic() < deadline:
             family = _family(ref) | {each for each in family if alive(each)}

@@ -1,4 +1,4 @@
-"""What turns running processes into a stack: schemas, logins, topics, meters, capture.
+"""What turns running processes into a stack: schemas, logins, topics, meters.
 
 Every step is repeatable: the next start runs it again over the kept data and changes nothing.
 """
@@ -6,28 +6,16 @@ Every step is repeatable: the next start runs it again over the kept data and ch
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-import requests
 from psycopg import sql
 
-from connectors import apply as capture_apply
-from connectors import names
-from connectors.capture import Capture
-from connectors.connect_client import ConnectClient, Waiting
-from connectors.guard_findings import Start, must_stop
-from connectors.source_registry import expect, identify, register
-from connectors.source_settings import SourceSettings
 from sandbox.stripe import METERS_FILE
 from schemas.errors import MigrationChangedError
 from schemas.migrations import install
 from streams import topics
 from streams.adapters.ledger import open_ledger
-from streams.adapters.ledger_catalogue import LedgerSources
 from streams.core.meters_file import parse, plan
 
 if TYPE_CHECKING:
@@ -41,7 +29,6 @@ SOURCE: Final = "sandbox"
 PARTITIONS: Final = 12
 CORRECTION_LIMIT: Final = 100
 ACTOR: Final = "sandbox"
-FIRST_POSITION_S: Final = 30.0
 
 
 class KeptDataError(Exception):
@@ -78,7 +65,9 @@ def _install(
     try:
         return install(connection, schema, parameters=parameters)
     except MigrationChangedError as problem:
-        message = f"{problem}; or start afresh, without the kept data: `sandbox down --wipe`"
+        message = (
+            f"{problem}; or start afresh, without the kept data: `tailrace sandbox down --wipe`"
+        )
         raise KeptDataError(message) from problem
 
 
@@ -118,93 +107,6 @@ async def _append_meters(installation: Installation) -> dict[str, int]:
             await ledger.catalogue.append_meters(first, ACTOR)
         lines, _ = await ledger.load_catalogue()
     return {line.metric: line.scale for line in lines}
-
-
-def capture(installation: Installation) -> str:
-    """Registers the source, applies the connector, and starts it behind the slot guard."""
-    held = capture_of(installation)
-    with psycopg.connect(installation.dsn("ledger"), autocommit=True) as ledger:
-        new = register(LedgerSources(ledger), held.identity)
-    done = capture_apply.apply(held)
-    # Without a stored position a start is only harmless before a row could have been captured; a
-    # connector that is new to Connect may only mean that Kafka's data was deleted.
-    first = new or _nothing_recorded(installation)
-    status = capture_apply.start(held, Start.FIRST if first else Start.GO_ON)
-    if first:
-        _first_position(installation, held)
-    return f"connector {status.state}, {done.outcome.value}"
-
-
-def _nothing_recorded(installation: Installation) -> bool:
-    with psycopg.connect(installation.dsn("service"), autocommit=True) as service:
-        row = service.execute(
-            "SELECT EXISTS (SELECT FROM metering.usage_outbox)"
-            " OR EXISTS (SELECT FROM metering.usage_key)"
-        ).fetchone()
-    return row == (False,)
-
-
-def _first_position(installation: Installation, held: Capture) -> None:
-    """Lets the first rows through, so that from now on a missing position means a lost one."""
-    with psycopg.connect(installation.dsn("service"), autocommit=True) as service:
-        service.execute("SELECT metering.emit_canaries()")
-
-    def stored() -> bool | None:
-        return held.client.offsets(held.name).of(names.topic_prefix(SOURCE)) is not None or None
-
-    if held.client.waiting.until(stored, FIRST_POSITION_S) is None:
-        message = f"no row came through capture within {FIRST_POSITION_S:.0f} s; see connect.log"
-        raise RuntimeError(message)
-
-
-def release_capture(installation: Installation) -> str:
-    """Stops the connector before its worker, so that it ends with a stored position."""
-    held = capture_of(installation)
-    held.client.stop_and_wait(held.name, within_s=20.0)
-    return "connector STOPPED"
-
-
-def look(installation: Installation) -> str | None:
-    """Heals the connector and looks at it through the guard.
-
-    Returns:
-        What is wrong, with the repair; None when rows flow, or when somebody stopped it on purpose.
-
-    Raises:
-        CaptureError: Connect is away, or the source is not registered.
-        psycopg.Error: The database is away.
-    """
-    held = capture_of(installation)
-    with psycopg.connect(installation.dsn("ledger"), autocommit=True) as ledger:
-        held = replace(held, identity=expect(LedgerSources(ledger), SOURCE))
-    healed = capture_apply.heal(held)
-    if healed.health is capture_apply.Health.LEFT_ALONE:
-        return None
-    if healed.health is not capture_apply.Health.RUNNING:
-        why = "; ".join(str(finding) for finding in healed.findings)
-        return f"connector {healed.health.value} after {healed.restarts} restarts; {why}"
-    refused = must_stop(capture_apply.protect(held))
-    return "; ".join(str(finding) for finding in refused) or None
-
-
-def capture_of(installation: Installation) -> Capture:
-    """The sandbox's source, its connector, and how to reach both."""
-    dsn = installation.dsn("service")
-    settings = SourceSettings(
-        source=SOURCE,
-        host=installation.database_of_connect.host,
-        port=installation.database_of_connect.port,
-        database="service",
-        ssl_mode="disable",
-    )
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        identity = identify(connection, SOURCE)
-    client = ConnectClient(
-        installation.connect_url,
-        requests.Session(),
-        Waiting(sleep=time.sleep, monotonic=time.monotonic, random=random.random),
-    )
-    return Capture(settings, identity, client, lambda: psycopg.connect(dsn, autocommit=True))
 
 
 def _grant(connection: psycopg.Connection, login: str, *roles: str) -> None:

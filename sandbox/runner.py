@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.board import Board, StoppingError
-from sandbox.process import GENTLE, Command, ProcessRef, StillRunningError, StopStep, spawn, stop
+from sandbox.process import (
+    GENTLE,
+    Command,
+    ProcessRef,
+    StillRunningError,
+    StopStep,
+    spawn,
+    stop,
+    wake,
+)
 
 if TYPE_CHECKING:
     import subprocess
@@ -68,6 +77,12 @@ class Runner(threading.Thread):
             self._held.set()
         else:
             self._held.clear()
+
+    def wake(self) -> None:
+        """Lets the part's process go on if somebody has suspended it; others may depend on it."""
+        ref = self._ref
+        if ref is not None:
+            wake(ref)
 
     def leave(self) -> None:
         """Begins to stop the part for good, without waiting: several may stop at the same time."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from sandbox.paths import read_json, write_json
+from streams.cli.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,11 +32,11 @@ def same(password: str) -> Secrets:
     """One password for every login: for containers that nobody else can reach.
 
     Raises:
-        ValueError: It is empty.
+        ConfigurationError: It is empty.
     """
     if not password:
-        message = "SANDBOX_PASSWORD: is not set; it is the superuser's, and every login gets it"
-        raise ValueError(message)
+        fix = "set it to the superuser's password, which every login gets"
+        raise ConfigurationError("SANDBOX_PASSWORD: is not set", fix=fix)
     return Secrets(*(password for _ in fields(Secrets)))
 
 

@@ -10,7 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from sandbox import postgres, provision
+from sandbox import capture, postgres
 from sandbox import wanted as wishes
 from sandbox.board import Board
 from sandbox.paths import write_json
@@ -66,7 +66,7 @@ class Supervisor:
             self.steps.append(runner)
             runner.start()
         self._follow_wishes()
-        CaptureWatch(self.board, lambda: provision.look(self.stack.installation)).start()
+        CaptureWatch(self.board, lambda: capture.look(self.stack.installation)).start()
         began_s = time.monotonic()
         while not self.board.stopping.is_set() and self.board.failure is None:
             self._tick(began_s)
@@ -109,6 +109,16 @@ class Supervisor:
         if self.board.failure is not None:
             log.error("start failed: %s", self.board.failure)
             self.board.log("stack", "failed", self.board.failure)
+        # Whoever is stopped first may have to ask a later one, which must be awake for that.
+        for runner in self.runners.values():
+            runner.wake()
+        self._stop_parts()
+        for line in sweep(self.stack.paths):
+            log.warning("%s", line)
+        self.stack.paths.sandbox_json.unlink(missing_ok=True)
+        self.board.log("stack", "stopped")
+
+    def _stop_parts(self) -> None:
         workers = [runner for name, runner in self.runners.items() if name.startswith("worker-")]
         for runner in workers:
             runner.leave()
@@ -119,24 +129,26 @@ class Supervisor:
         for name in STOP_ORDER:
             if name in self.runners:
                 self.runners[name].finish()
-        sweep(self.stack.paths)
-        self.stack.paths.sandbox_json.unlink(missing_ok=True)
-        self.board.log("stack", "stopped")
 
     def _render(self, parts: dict[str, PartState], stack: str) -> dict[str, Any]:
         return self.stack.render(parts, stack, self.workers)
 
 
 def sweep(paths: Paths) -> list[str]:
-    """Ends every process of this sandbox that is still there, gently; returns a line for each."""
+    """Ends every other process of this sandbox that is still there, gently; a line for each.
+
+    Raises:
+        StillRunningError: One of them outlives even the last signal.
+    """
     if not paths.run.is_dir():
         return []
     lines = []
     for part, ref in sorted(left_behind(paths), key=_stop_rank):
+        if ref.pid == os.getpid():
+            continue
         how = stop(ref, postgres.STOP if part == "postgres" else GENTLE)
         if how != "gone":
             lines.append(f"{part}: process {ref.pid} was left behind; ended by {how}")
-            log.warning("%s", lines[-1])
         paths.pid_file(part).unlink(missing_ok=True)
     return lines
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sandbox.paths import read_json, write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -44,21 +45,28 @@ def read(file: Path) -> Wanted | None:
     return None if value is None else Wanted(**{**value, "held": tuple(value["held"])})
 
 
-def differences(running: Wanted, asked: Wanted) -> list[str]:
-    """How a running stack differs from what was asked, one line each, with what to do."""
+def differences(running: Wanted, asked: Wanted, typed: Callable[[str], str]) -> list[str]:
+    """How a running stack differs from what was asked, one line each, with what to do.
+
+    Args:
+        running: what runs.
+        asked: what was asked.
+        typed: what people type for a command of this sandbox.
+    """
     lines = []
     if running.workers != asked.workers:
         lines.append(
             f"workers: {running.workers} run, {asked.workers} asked; "
-            f"change it with `python -m sandbox workers {asked.workers}`"
+            f"change it with `{typed(f'workers {asked.workers}')}`"
         )
     for name, has, wants in (
         ("stripe", running.stripe or "stand-in", asked.stripe or "stand-in"),
         ("shifted clock", running.shift_clock, asked.shift_clock),
     ):
         if has != wants:
-            lines.append(f"{name}: {has} runs, {wants} asked; `down`, then `up`, to change it")
+            lines.append(f"{name}: {has} runs, {wants} asked; `{typed('down')}` first to change it")
     lines += [
-        f"{part}: stopped on purpose; `start {part}` starts it again" for part in running.held
+        f"{part}: stopped on purpose; `{typed(f'start {part}')}` starts it again"
+        for part in running.held
     ]
     return lines

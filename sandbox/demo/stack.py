@@ -66,9 +66,17 @@ class DemoStack:
 
 
 def sandbox(*arguments: str, directory: Path) -> int:
-    """Runs `python -m sandbox …`, its lines shown as they come."""
+    """Runs `tailrace sandbox …`, its lines shown as they come.
+
+    Ctrl-C reaches it too, so it is waited for: it stops what it has started.
+    """
     command = [sys.executable, "-m", "sandbox", *arguments, "--dir", str(directory)]
-    return subprocess.run(command, check=False).returncode
+    with subprocess.Popen(command) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            child.wait()
+            raise
 
 
 def wait_for(what: str, deadline_s: float, condition: Callable[[], bool]) -> None:

@@ -12,7 +12,6 @@ from streams.cli.errors import (
     CONFIGURATION,
     FINDING,
     INTERNAL,
-    INTERRUPTED,
     TRY_AGAIN,
     UNAVAILABLE,
     USAGE,
@@ -74,7 +73,6 @@ KNOWN: Final[Mapping[str, Meaning]] = {
     "cimpl.KafkaException": Meaning(
         UNAVAILABLE, "are the brokers of TAILRACE_KAFKA_BOOTSTRAP running?"
     ),
-    "builtins.KeyboardInterrupt": Meaning(INTERRUPTED, "nothing is half done; repeat it any time"),
 }
 """By qualified name; the nearest class of an exception's own line of descent decides."""
 

@@ -11,6 +11,8 @@ A finding is not an error: the command prints it as data and exits 1.
 
 from typing import ClassVar, Final
 
+from streams.cli import entry
+
 FINE: Final = 0
 FINDING: Final = 1
 USAGE: Final = 2
@@ -18,7 +20,7 @@ INTERNAL: Final = 70
 UNAVAILABLE: Final = 69
 TRY_AGAIN: Final = 75
 CONFIGURATION: Final = 78
-INTERRUPTED: Final = 130
+INTERRUPTED: Final = entry.INTERRUPTED
 
 
 class CommandError(Exception):

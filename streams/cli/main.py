@@ -1,8 +1,7 @@
-"""`tailrace`: the names of all commands, and the one fence for errors.
+"""`tailrace`: the names of all commands.
 
 A command's module is imported when it is typed, so that `--help` answers at once and `meters check`
-does not wait for Kafka's client. What goes wrong leaves here as what, why, what to type next, and
-an exit code; a traceback only with --debug.
+does not wait for Kafka's client.
 """
 
 import sys
@@ -13,8 +12,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from streams.cli.boundary import explain
-from streams.cli.errors import INTERRUPTED
+from streams.cli.entry import Importing
+from streams.cli.fence import fenced
 
 
 class Listed(NamedTuple):
@@ -69,7 +68,8 @@ class LazyGroup(TyperGroup):
 
 def loaded(name: str) -> Any:
     """Imports a command's module and gives its command."""
-    module = import_module(f"streams.cli.{COMMANDS[name].module}")
+    with Importing():
+        module = import_module(f"streams.cli.{COMMANDS[name].module}")
     command = typer.main.get_command(module.APPS[name])
     command.name = name
     return command
@@ -109,44 +109,13 @@ def root(
     ] = False,
 ) -> None:
     """Usage-based billing from a service's own Postgres to Stripe: nothing lost, nothing double."""
-    del debug, show_version  # taken out of the arguments by `run` and by its callback
+    del debug, show_version  # taken out of the arguments by the fence and by its callback
 
 
 def run(arguments: Sequence[str]) -> int:
     """One command line → its exit code. Blocks for as long as the command runs."""
-    debug, arguments = _without_debug(arguments)
-    try:
-        outcome = app(args=list(arguments), prog_name="tailrace", standalone_mode=False)
-    except typer.Abort:
-        typer.echo("\nstopped; nothing is half done, repeat it any time", err=True)
-        return INTERRUPTED
-    except typer.TyperException as error:
-        show = getattr(error, "show", None)
-        if callable(show):
-            show()
-        return error.exit_code
-    except (Exception, KeyboardInterrupt) as error:  # the last fence: no traceback reaches a user
-        if debug:
-            raise
-        shown = explain(error)
-        for line in shown.lines():
-            typer.echo(line, err=True)
-        return shown.exit_code
-    return outcome if isinstance(outcome, int) else 0
-
-
-def _without_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
-    """`--debug` may stand anywhere before a `--`."""
-    arguments = list(arguments)
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept = [argument for argument in arguments[:end] if argument != "--debug"]
-    return len(kept) < end, kept + arguments[end:]
-
-
-def main() -> None:
-    """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    return fenced(app, "tailrace", arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(sys.argv[1:]))

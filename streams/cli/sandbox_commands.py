@@ -1,15 +1,16 @@
 """`tailrace sandbox …` and `tailrace demo`: handed on to the checkout's own `sandbox` package."""
 
-import os
-import sys
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import typer
 
+from streams.cli.entry import Importing
 from streams.cli.errors import ConfigurationError
 
-Execute = Callable[[str, list[str]], object]
+Load = Callable[[str], Any]
 
 _AS_THEY_ARE = {
     "allow_extra_args": True,
@@ -18,8 +19,8 @@ _AS_THEY_ARE = {
 }
 
 
-def hand_on(module: str, arguments: list[str], execute: Execute = os.execv) -> None:
-    """Becomes `python -m MODULE …`: signals and the exit code are that program's own.
+def hand_on(module: str, arguments: list[str], load: Load = import_module) -> int:
+    """Runs another command line in this process; the exit code is that one's own.
 
     Raises:
         ConfigurationError: the package is not there; an installed wheel does not hold it.
@@ -30,7 +31,9 @@ def hand_on(module: str, arguments: list[str], execute: Execute = os.execv) -> N
             "with the package",
             fix="clone the repository, `make sync`, and run `.venv/bin/tailrace` there",
         )
-    execute(sys.executable, [sys.executable, "-m", module, *arguments])
+    with Importing():
+        run = load(module).run
+    return int(run(arguments))
 
 
 sandbox_app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -40,13 +43,18 @@ demo_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @sandbox_app.command(context_settings=_AS_THEY_ARE)
 def sandbox(ctx: typer.Context) -> None:
     """The stack on this computer: up, down, status, clock."""
-    hand_on("sandbox", ctx.args)
+    raise typer.Exit(hand_on("sandbox.commands", _arguments(ctx)))
 
 
 @demo_app.command(context_settings=_AS_THEY_ARE)
 def demo(ctx: typer.Context) -> None:
     """The whole story on a real stack, proved at the end."""
-    hand_on("sandbox.demo", ctx.args)
+    raise typer.Exit(hand_on("sandbox.demo.story", _arguments(ctx)))
+
+
+def _arguments(ctx: typer.Context) -> list[str]:
+    """As they were typed: `--debug` was taken out of them by the fence, which left word of it."""
+    return ["--debug", *ctx.args] if ctx.obj else ctx.args
 
 
 APPS = {"sandbox": sandbox_app, "demo": demo_app}

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
+from streams.cli.directory import find_directory
 from streams.cli.errors import ConfigurationError
 from streams.settings import FILE_NAME, PREFIX, Settings, load, read_file
 
-DEFAULT_DIR: Final = ".tailrace"
-DIR_VARIABLE: Final = "TAILRACE_DIR"
 SANDBOX_FILE: Final = "sandbox.json"
 STAND_IN_KEY: Final = "sk_test_sandbox"
 
@@ -90,6 +89,7 @@ def find_stack(option: Path | None, environment: Mapping[str, str], working_dir:
 
     Raises:
         ConfigurationError: a sandbox was named and is not there, or its file is damaged.
+        UsageProblemError: the option names a file.
         SettingsError: with every problem of the settings.
     """
     directory, facts = _find_sandbox(option, environment, working_dir)
@@ -115,18 +115,17 @@ def resolve(option: Path | None) -> Stack:
 def _find_sandbox(
     option: Path | None, environment: Mapping[str, str], working_dir: Path
 ) -> tuple[Path | None, Mapping[str, Any]]:
-    named = option or (Path(environment[DIR_VARIABLE]) if environment.get(DIR_VARIABLE) else None)
-    directory = (working_dir / (named or DEFAULT_DIR)).resolve()
+    directory, named = find_directory(option, environment, working_dir)
     path = directory / SANDBOX_FILE
-    if not path.is_file():
-        if named is None:
+    try:
+        return directory, msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        if not named:
             return None, {}
         raise ConfigurationError(
             f"{directory}: no {SANDBOX_FILE}, so no sandbox runs there",
-            fix=f"`tailrace sandbox up --dir {named}`",
-        )
-    try:
-        return directory, msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            fix=f"`tailrace sandbox up{f' {named}' if option else ''}`",
+        ) from None
     except (msgspec.DecodeError, OSError) as error:
         raise ConfigurationError(
             f"{path}: cannot be read: {error}",

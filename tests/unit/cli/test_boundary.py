@@ -43,7 +43,6 @@ def raised_by_kafka() -> TopicsError:
         (psycopg.errors.DivisionByZero("1/0"), 1),
         (confluent_kafka.KafkaException("no broker"), 69),
         (TryAgainError("not now", fix="later"), 75),
-        (KeyboardInterrupt(), 130),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )

@@ -1,8 +1,8 @@
-"""`sandbox` and `demo` become the checkout's own programs, or say where those come from."""
+"""`sandbox` and `demo` are the checkout's own command lines, or say where those come from."""
 
 from __future__ import annotations
 
-import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,36 +10,43 @@ from streams.cli import sandbox_commands
 from streams.cli.errors import ConfigurationError
 from streams.cli.main import run
 
-Became = list[tuple[str, list[str]]]
+Ran = list[tuple[str, list[str]]]
 
 
 @pytest.fixture
-def became(monkeypatch: pytest.MonkeyPatch) -> Became:
-    """What the command would have become."""
-    seen: Became = []
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Which command line was run, with which arguments; it ends with 7."""
+    seen: Ran = []
 
-    def hand_on(module: str, arguments: list[str]) -> None:
-        original(module, arguments, lambda program, argv: seen.append((program, argv)))
+    def load(module: str) -> SimpleNamespace:
+        def its_run(arguments: list[str]) -> int:
+            seen.append((module, arguments))
+            return 7
+
+        return SimpleNamespace(run=its_run)
 
     original = sandbox_commands.hand_on
-    monkeypatch.setattr(sandbox_commands, "hand_on", hand_on)
+    monkeypatch.setattr(
+        sandbox_commands, "hand_on", lambda module, arguments: original(module, arguments, load)
+    )
     return seen
 
 
 @pytest.mark.parametrize(
     ("typed", "module", "passed"),
     [
-        (["sandbox", "up", "--workers", "3"], "sandbox", ["up", "--workers", "3"]),
-        (["sandbox", "--help"], "sandbox", ["--help"]),
-        (["sandbox"], "sandbox", []),
-        (["demo", "--check"], "sandbox.demo", ["--check"]),
+        (["sandbox", "up", "--workers", "3"], "sandbox.commands", ["up", "--workers", "3"]),
+        (["sandbox", "--help"], "sandbox.commands", ["--help"]),
+        (["sandbox"], "sandbox.commands", []),
+        (["demo", "--check"], "sandbox.demo.story", ["--check"]),
+        (["sandbox", "up", "--debug"], "sandbox.commands", ["--debug", "up"]),
     ],
 )
-def test_arguments_are_handed_on_as_they_are(
-    became: Became, typed: list[str], module: str, passed: list[str]
+def test_arguments_are_handed_on_as_they_are_and_the_exit_code_comes_back(
+    ran: Ran, typed: list[str], module: str, passed: list[str]
 ) -> None:
-    assert run(typed) == 0
-    assert became == [(sys.executable, [sys.executable, "-m", module, *passed])]
+    assert run(typed) == 7
+    assert ran == [(module, passed)]
 
 
 def test_without_a_checkout_it_says_where_the_sandbox_comes_from() -> None:

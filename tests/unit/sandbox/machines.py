@@ -10,6 +10,7 @@ from sandbox.prerequisites import Probe
 
 GOOD = Probe(
     directory=Path("/srv/tailrace"),
+    named="--dir /srv/tailrace",
     python=(3, 11),
     java=Java(Path("/usr/bin/java"), 17),
     java_too_old=(),
@@ -25,7 +26,7 @@ GOOD = Probe(
     memory_mb=8000,
     disk_mb=50_000,
     busy=(),
-    writable=True,
+    unwritable=None,
     owner="ada",
 )
 

@@ -8,6 +8,7 @@ import pytest
 from sandbox import clock
 from sandbox.clock import ClockError, parse_offset
 from sandbox.paths import Paths
+from streams.cli.errors import UsageProblemError
 
 DAY_S = 86_400
 
@@ -29,7 +30,7 @@ def test_offsets_have_a_sign_and_a_unit(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["26h", "+26", "+h", "+1.5h", "+26 h", "+26H", "", "+-1s"])
 def test_other_forms_are_refused_with_the_form(text: str) -> None:
-    with pytest.raises(ClockError, match=r"expected a sign, a number and s, m, h or d"):
+    with pytest.raises(UsageProblemError, match=r"expected a sign, a number and s, m, h or d"):
         parse_offset(text)
 
 

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.paths import find_dir, read_json, write_json
+from sandbox.paths import Paths, find_paths, read_json, write_json
 from sandbox.secrets import Secrets, load_or_make, same
+from streams.cli.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,7 @@ from sandbox.secrets import Secrets, load_or_make, same
         (None, {}, "/srv/app/.tailrace"),
         (None, {"TAILRACE_DIR": "box"}, "/srv/app/box"),
         (None, {"TAILRACE_DIR": "/srv/box"}, "/srv/box"),
+        (None, {"TAILRACE_DIR": ""}, "/srv/app/.tailrace"),
         (Path("mine"), {"TAILRACE_DIR": "/srv/box"}, "/srv/app/mine"),
         (Path("/srv/mine"), {}, "/srv/mine"),
     ],
@@ -20,7 +22,30 @@ from sandbox.secrets import Secrets, load_or_make, same
 def test_the_option_goes_before_the_variable_before_the_default(
     option: Path | None, environ: dict[str, str], found: str
 ) -> None:
-    assert find_dir(option, environ, Path("/srv/app")) == Path(found)
+    assert find_paths(option, environ, Path("/srv/app")).dir == Path(found)
+
+
+@pytest.mark.parametrize(
+    ("option", "environ", "typed"),
+    [
+        (None, {}, "tailrace sandbox down"),
+        (None, {"TAILRACE_DIR": "box"}, "tailrace sandbox down"),
+        (Path("box"), {}, "tailrace sandbox down --dir box"),
+    ],
+)
+def test_a_command_is_named_as_this_person_has_to_type_it(
+    option: Path | None, environ: dict[str, str], typed: str
+) -> None:
+    assert find_paths(option, environ, Path("/srv/app")).command("down") == typed
+
+
+def test_a_file_edited_into_nonsense_is_named_with_the_way_out(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    paths.make()
+    paths.wanted_json.write_text("{")
+    with pytest.raises(ConfigurationError, match=r"wanted\.json: is damaged") as caught:
+        read_json(paths.wanted_json)
+    assert f"tailrace sandbox down --dir {tmp_path}" in caught.value.fix
 
 
 def test_a_written_file_is_for_its_owner_only_and_replaced_whole(tmp_path: Path) -> None:
@@ -54,5 +79,5 @@ def test_passwords_are_made_once_and_differ(tmp_path: Path) -> None:
 
 def test_one_password_for_all_must_not_be_empty() -> None:
     assert same("x") == Secrets("x", "x", "x", "x", "x")
-    with pytest.raises(ValueError, match="SANDBOX_PASSWORD"):
+    with pytest.raises(ConfigurationError, match="SANDBOX_PASSWORD"):
         same("")

@@ -53,8 +53,18 @@ MISSING: list[tuple[str, dict[str, Any], list[str]]] = [
     ),
     (
         "another account's directory",
-        {"writable": False, "owner": "bob"},
-        ["permission to write /srv/tailrace", "belongs to bob", "--dir /tmp/tailrace-$USER"],
+        {"unwritable": "Permission denied", "owner": "bob"},
+        [
+            "--dir /srv/tailrace is /srv/tailrace",
+            "belongs to bob",
+            "(Permission denied)",
+            "--dir /tmp/tailrace-$USER",
+        ],
+    ),
+    (
+        "a mount that nobody may write",
+        {"unwritable": "Read-only file system", "named": ""},
+        ["the default directory is /srv/tailrace", "(Read-only file system)"],
     ),
 ]
 

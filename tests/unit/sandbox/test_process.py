@@ -79,6 +79,13 @@ def test_the_gentle_signal_is_enough_for_a_process_that_obeys(paths: Paths, spaw
     assert child.wait() == -signal.SIGTERM
 
 
+def test_a_suspended_process_is_woken_so_that_it_can_obey(paths: Paths, spawn: Spawn) -> None:
+    child, ref = spawn()
+    child.send_signal(signal.SIGSTOP)
+    assert process.stop(ref, process.GENTLE) == "SIGTERM"
+    assert child.wait() == -signal.SIGTERM
+
+
 def test_a_deaf_process_is_killed_after_its_grace(paths: Paths, spawn: Spawn) -> None:
     child, ref = spawn(DEAF)
     steps = (StopStep(signal.SIGTERM, 0.2), StopStep(signal.SIGKILL, 5.0))
