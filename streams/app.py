@@ -26,6 +26,7 @@ from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.memory import PartitionMemory, memories_of
 from streams.agents.publish import Lent, Publisher
+from streams.agents.rejections import Rejections, report_samples
 from streams.engine.chunk import Chunk
 from streams.engine.errors import TableClosed
 from streams.engine.fail_stop import ExitCode, FailStop
@@ -57,6 +58,7 @@ class Parts:
     facts: FactSender
     publisher: Publisher
     dead_letters: DeadLetterPump
+    rejections: Rejections
     feeder: Feeder
     resources: tuple[Resource, ...]
 
@@ -153,6 +155,7 @@ class Service:
         self._start("facts", self._tell)
         self._start("publish", self._look)
         self._start("dead_letters", self._pump)
+        self._start("reports", self._sweep)
         parts.feeder.start(asyncio.get_running_loop(), self._put_chunk)
 
     async def _put_chunk(self, chunk: Chunk) -> None:
@@ -231,6 +234,13 @@ class Service:
             await self._running.dead_letters.pump()
             await asyncio.sleep(1.0)
 
+    async def _sweep(self) -> None:
+        parts = self._running
+        pause_s = float(self.settings.report_sweep_s)
+        await parts.rejections.keep_sweeping(
+            pause_s, lambda: parts.facts.figures.went_back is not None
+        )
+
     # -- what it says of itself --------------------------------------------------------------------
 
     def waits_for(self) -> str | None:
@@ -274,4 +284,5 @@ class Service:
         yield "usage_attempts_total", None, publish.attempts
         for state, count in publish.states.items():
             yield "usage_settlements_total", state, count
+        yield from report_samples(parts.rejections.figures)
         yield "usage_sink_open", None, int(parts.publisher.breaker.state != "closed")

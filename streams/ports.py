@@ -1,12 +1,13 @@
 """Ports: what the agents need of the world, one protocol each; adapters implement them."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Observation
+from streams.core.rejection import ErrorReport, UnreadableReport
 
 
 class LedgerUnavailableError(Exception):
@@ -72,6 +73,72 @@ class Sink(Protocol):
 
     async def send(self, meter_event: Claim, idempotency_key: str) -> Observation:
         """One request; whatever happens is an observation, never an exception."""
+        ...
+
+
+NotedBy = Literal["webhook", "sweep"]
+"""The way by which a report came first."""
+
+
+class Noted(NamedTuple):
+    """What a report came to."""
+
+    repeated: bool
+    """It was noted before; nothing was done."""
+    taken_back: int
+    """Meter events that are dead since."""
+
+
+class Told(NamedTuple):
+    """An event that Stripe tells of, without its data."""
+
+    event_id: str
+    event_type: str
+
+
+class RejectionLedger(Protocol):
+    """Where error reports are noted. Every method raises `LedgerUnavailableError`."""
+
+    async def known_reports(self, event_ids: Sequence[str]) -> set[str]:
+        """Which of these are noted."""
+        ...
+
+    async def note_report(
+        self,
+        report: ErrorReport | UnreadableReport,
+        body: bytes,
+        event_name: str | None,
+        noted_by: NotedBy,
+    ) -> Noted:
+        """Notes a report and takes back what it names, in one transaction."""
+        ...
+
+    async def judge_again(self) -> int:
+        """Looks again at what a later attempt left in doubt; how many it decided."""
+        ...
+
+    async def claim_sweep(self, pause_s: float) -> int | None:
+        """From when on to read reports, microseconds; None: somebody did so within the pause."""
+        ...
+
+    async def swept(self, until_us: int) -> None:
+        """Remembers that all reports up to then are noted."""
+        ...
+
+
+class ReportSource(Protocol):
+    """Where error reports are read. Every method raises `StripeUnreadableError`."""
+
+    async def event(self, event_id: str) -> bytes:
+        """An event with its data, as JSON."""
+        ...
+
+    async def reports_since(self, since_us: int) -> Sequence[Told]:
+        """The error reports that Stripe made since then."""
+        ...
+
+    async def meter_event_name(self, meter_id: str) -> str | None:
+        """The event name of a meter; None where Stripe knows no such meter."""
         ...
 
 

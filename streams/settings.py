@@ -112,6 +112,17 @@ class Settings:
     publish_lease_s: int = _setting(60, _whole(15, 600), "a claimed lane returns after that")
     stripe_connect_timeout_ms: int = _setting(3_000, _whole(100, 60_000), "to reach Stripe")
     stripe_read_timeout_ms: int = _setting(10_000, _whole(100, 120_000), "to hear its answer")
+    stripe_webhook_secret: str = _setting(
+        "", _text, "signing secret of the webhook endpoint, whsec_...", secret=True
+    )
+    webhook_host: str = _setting("127.0.0.1", _text, "address on which `tailrace webhook` listens")
+    webhook_port: int = _setting(8478, _whole(0, 65_535), "its port; 0 lets the system choose")
+    webhook_tolerance_s: int = _setting(
+        300, _whole(1, 3_600), "how far a webhook's signature may be from now"
+    )
+    report_sweep_s: int = _setting(
+        900, _whole(1, 86_400), "pause between readings of Stripe's error reports, of all workers"
+    )
     metrics_host: str = _setting("127.0.0.1", _text, "address of /metrics, /ready and /health")
     metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")

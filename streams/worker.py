@@ -26,11 +26,13 @@ from streams.adapters.kafka import OutputProducer, producer_config
 from streams.adapters.ledger import Ledger
 from streams.adapters.ledger_pool import LedgerPool
 from streams.adapters.stripe import StripeSettings, StripeSink
+from streams.adapters.stripe_events import StripeEvents
 from streams.agents.admit import Admitter
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.publish import Publisher, PublishLimits
+from streams.agents.rejections import Rejections
 from streams.app import Parts, Resource, Service
 from streams.core.identity import log_uuid
 from streams.core.instant import HOUR_US
@@ -102,6 +104,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         facts=FactSender(ledger),
         publisher=Publisher(ledger, sink, clock, limits, random.random),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
+        rejections=Rejections(ledger.rejections, StripeEvents(sink), clock),
         feeder=feeder,
         resources=(Resource(pool.open, pool.close), Resource(_started(packed_log), sink.close)),
     )

@@ -67,6 +67,8 @@ CREATE TABLE ledger.meter_event (
     possibly_executed boolean NOT NULL DEFAULT false,
     next_attempt_at timestamptz,
     settled_at timestamptz,
+    -- When a report said that Stripe accepted it and took it back; its identifier is spent then.
+    rejected_at timestamptz,
     superseded_by bigint REFERENCES ledger.meter_event,
     UNIQUE (first_entry_id, generation),
     CHECK ((state = 'nothing') = (identifier IS NULL)),
@@ -127,7 +129,22 @@ BEGIN
             USING ERRCODE = 'restrict_violation',
                   HINT = 'Supersede it with a next generation.';
     END IF;
-    IF OLD.state IN ('recorded', 'superseded', 'nothing') AND NEW.state <> OLD.state THEN
+    IF NEW.rejected_at IS DISTINCT FROM OLD.rejected_at THEN
+        IF OLD.rejected_at IS NOT NULL OR NEW.state <> 'dead'
+           OR NOT EXISTS (SELECT FROM ledger.rejection r
+                          WHERE r.meter_event_id = OLD.meter_event_id) THEN
+            RAISE EXCEPTION 'ledger.meter_event %: only a report of Stripe''s takes it back',
+                OLD.meter_event_id USING ERRCODE = 'restrict_violation';
+        END IF;
+    END IF;
+    IF OLD.rejected_at IS NOT NULL AND NEW.state IN ('pending', 'ambiguous') THEN
+        RAISE EXCEPTION 'ledger.meter_event %: rejected, so its identifier is spent',
+            OLD.meter_event_id USING ERRCODE = 'restrict_violation',
+                  HINT = 'Supersede it with a next generation.';
+    END IF;
+    IF OLD.state IN ('recorded', 'superseded', 'nothing') AND NEW.state <> OLD.state
+       AND NOT (OLD.state = 'recorded' AND OLD.rejected_at IS NULL
+                AND NEW.rejected_at IS NOT NULL) THEN
         RAISE EXCEPTION 'ledger.meter_event %: state % is final', OLD.meter_event_id, OLD.state
             USING ERRCODE = 'restrict_violation', HINT = 'Record a correction instead.';
     END IF;

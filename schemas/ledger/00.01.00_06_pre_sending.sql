@@ -242,7 +242,9 @@ BEGIN
     END IF;
 
     executed := m.possibly_executed OR r.possibly_executed;
-    IF r.state = 'recorded' AND m.state IN ('pending', 'ambiguous', 'dead') THEN
+    -- A rejected one stays rejected: the answer that comes late was given before it was rejected.
+    IF r.state = 'recorded' AND m.state IN ('pending', 'ambiguous', 'dead')
+       AND m.rejected_at IS NULL THEN
         UPDATE ledger.meter_event SET state = 'recorded', settled_at = now(),
             next_attempt_at = NULL, possibly_executed = executed,
             key_generation = greatest(key_generation, r.key_generation)
@@ -250,7 +252,7 @@ BEGIN
         UPDATE ledger.parked p SET state = 'withdrawn', decided_at = now(),
             decided_by = 'ledger', why = 'a late answer says it was recorded'
         WHERE p.meter_event_id = m.meter_event_id AND p.state = 'open';
-    ELSIF r.state = 'recorded' AND m.state = 'superseded' THEN
+    ELSIF r.state = 'recorded' AND m.state = 'superseded' AND m.rejected_at IS NULL THEN
         -- Both it and its successor may count now; a person compares with Stripe.
         INSERT INTO ledger.finding (kind, subject, detail)
         VALUES ('superseded_recorded', 'meter_event ' || m.meter_event_id,

@@ -209,7 +209,8 @@ BEGIN
 END
 $$;
 
--- Send a dead meter event again: same payload, same identifier, next idempotency key.
+-- Send a dead meter event again: same payload, same identifier, next idempotency key. One that
+-- Stripe rejected afterwards is superseded: its identifier is spent.
 CREATE FUNCTION ledger.redrive(item bigint, why text) RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -218,6 +219,8 @@ DECLARE
     p ledger.parked;
     m ledger.meter_event;
 BEGIN
+    -- Before any lane: mapping a customer takes the same two in this order.
+    PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
     PERFORM FROM ledger.lane l
     WHERE l.lane_id = (SELECT e.lane_id FROM ledger.parked q JOIN ledger.meter_event e
                        USING (meter_event_id) WHERE q.parked_id = item)
@@ -228,14 +231,18 @@ BEGIN
         RAISE EXCEPTION 'parked_id: % is no dead meter event', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Approve or reject it instead.';
-    ELSIF m.possibly_executed THEN
+    ELSIF m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN
         RAISE EXCEPTION 'parked_id: % may be in Stripe''s books already', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Reconcile it against Stripe''s summaries instead.';
     END IF;
-    UPDATE ledger.meter_event SET state = 'pending', dead_kind = NULL, attempts_used = 0,
-        key_generation = key_generation + 1, next_attempt_at = now(), settled_at = NULL
-    WHERE meter_event_id = m.meter_event_id;
+    IF m.rejected_at IS NOT NULL THEN
+        PERFORM ledger.supersede_rejected(m.meter_event_id);
+    ELSE
+        UPDATE ledger.meter_event SET state = 'pending', dead_kind = NULL, attempts_used = 0,
+            key_generation = key_generation + 1, next_attempt_at = now(), settled_at = NULL
+        WHERE meter_event_id = m.meter_event_id;
+    END IF;
     UPDATE ledger.parked SET state = 'redriven', decided_by = session_user, decided_at = now(),
         why = redrive.why WHERE parked_id = item;
     INSERT INTO ledger.decision (action, parked_id, reason, detail)

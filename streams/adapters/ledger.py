@@ -11,6 +11,7 @@ from streams.adapters.ledger_catalogue import LedgerCatalogue
 from streams.adapters.ledger_facts import LedgerFacts
 from streams.adapters.ledger_pool import LedgerPool, LedgerRefusedError
 from streams.adapters.ledger_publishing import LedgerPublishing
+from streams.adapters.ledger_rejections import LedgerRejections
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer
 from streams.core.lane import Claim, Settlement
@@ -26,6 +27,7 @@ class Ledger:
         self.publishing = LedgerPublishing(pool, account, livemode=livemode)
         self.catalogue = LedgerCatalogue(pool)
         self.audit = LedgerAudit(pool)
+        self.rejections = LedgerRejections(pool)
 
     async def apply_facts(self, batch: FactBatch) -> LedgerAnswer:
         """See `LedgerFacts.apply_facts`."""

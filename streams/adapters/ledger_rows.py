@@ -61,9 +61,9 @@ def entries(events: Iterable[EventFact], corrections: Iterable[CorrectionFact]) 
             "content": str(fact.content),
             "occurred_us": fact.occurred_at_us,
             "target": _uuid(fact.target_event_id),
-            "reference": _visible(fact.correction_key),
-            "actor": _visible(fact.authorized_by),
-            "reason": _visible(fact.reason),
+            "reference": visible(fact.correction_key),
+            "actor": visible(fact.authorized_by),
+            "reason": visible(fact.reason),
         }
         for fact in corrections
     )
@@ -80,13 +80,13 @@ def parked(facts: Iterable[ParkedFact]) -> str:
             "record_offset": fact.offset,
             "event_id": _uuid(fact.event_id),
             "content": _number(fact.content),
-            "source": _visible(fact.source),
-            "tenant_id": _visible(fact.tenant_id),
-            "metric": _visible(fact.metric),
+            "source": visible(fact.source),
+            "tenant_id": visible(fact.tenant_id),
+            "metric": visible(fact.metric),
             "units": _number(fact.units),
             "occurred_us": fact.occurred_at_us,
             "received_us": fact.received_at_us,
-            "detail": _visible(fact.detail),
+            "detail": visible(fact.detail),
             "record": base64.b64encode(fact.record).decode(),
         }
         for fact in facts
@@ -112,9 +112,9 @@ def canaries(facts: Iterable[CanaryFact]) -> str:
     """Rows of `apply_canaries`."""
     return _json(
         {
-            "source": _visible(fact.source),
+            "source": visible(fact.source),
             "partition": fact.partition,
-            "token": _visible(fact.token),
+            "token": visible(fact.token),
             "received_us": fact.received_at_us,
             "record_offset": fact.offset,
         }
@@ -145,7 +145,8 @@ def _number(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _visible(text: str | None) -> str | None:
+def visible(text: str | None) -> str | None:
+    """The text with what PostgreSQL cannot hold made visible."""
     if text is None:
         return None
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -37,6 +37,14 @@ METRICS: Final = (
     MetricName("usage_lanes_claimed_total", "counter", None, "lanes this worker claimed"),
     MetricName("usage_attempts_total", "counter", None, "requests sent to Stripe"),
     MetricName("usage_settlements_total", "counter", "state", "settlements by state"),
+    MetricName("usage_error_reports_total", "counter", "way", "error reports noted, by their way"),
+    MetricName("usage_error_reports_repeated_total", "counter", None, "reports noted before"),
+    MetricName("usage_error_reports_unreadable_total", "counter", None, "reports nobody can read"),
+    MetricName("usage_meter_events_rejected_total", "counter", None, "meter events taken back"),
+    MetricName("usage_report_sweeps_total", "counter", None, "readings of Stripe's error reports"),
+    MetricName("usage_report_failures_total", "counter", None, "reports not noted: told again"),
+    MetricName("usage_webhooks_refused_total", "counter", "why", "calls that were not Stripe's"),
+    MetricName("usage_webhooks_ignored_total", "counter", "type", "events of other types"),
     MetricName("usage_sink_open", "gauge", None, "1 while Stripe counts as down for all"),
 )
 

@@ -110,7 +110,7 @@ class StripeSink:
     """
 
     def __init__(self, settings: StripeSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=settings.connections_max,
@@ -125,7 +125,7 @@ class StripeSink:
             sock_connect=settings.connect_timeout_s,
             sock_read=settings.read_timeout_s,
         )
-        self._client = stripe.StripeClient(
+        self.client = stripe.StripeClient(
             settings.api_key,
             base_addresses={"api": settings.api_base, "meter_events": settings.api_base},
             http_client=Transport(self._session, limits),
@@ -151,8 +151,8 @@ class StripeSink:
     async def send(self, meter_event: Sendable, idempotency_key: str) -> Observation:
         """One attempt to record a meter event. Raises nothing but CancelledError."""
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
-                created = await self._client.v1.billing.meter_events.create_async(
+            async with asyncio.timeout(self.settings.deadline_s):
+                created = await self.client.v1.billing.meter_events.create_async(
                     {
                         "event_name": meter_event.event_name,
                         "payload": {
@@ -175,8 +175,8 @@ class StripeSink:
             StripeUnreadableError: Stripe was not reached or refused.
         """
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
-                return (await self._client.v1.accounts.retrieve_current_async()).id
+            async with asyncio.timeout(self.settings.deadline_s):
+                return (await self.client.v1.accounts.retrieve_current_async()).id
         except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
             raise StripeUnreadableError("account", observe_error(error)) from None
 
@@ -187,8 +187,8 @@ class StripeSink:
             StripeUnreadableError: Stripe was not reached or refused.
         """
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
-                page = await self._client.v1.billing.meters.list_async({"limit": 100})
+            async with asyncio.timeout(self.settings.deadline_s):
+                page = await self.client.v1.billing.meters.list_async({"limit": 100})
                 return tuple([_live_meter(meter) async for meter in page.auto_paging_iter()])
         except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
             raise StripeUnreadableError("meters", observe_error(error)) from None
@@ -200,8 +200,8 @@ class StripeSink:
             StripeUnreadableError: Stripe was not reached, or knows no such meter.
         """
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
-                return _live_meter(await self._client.v1.billing.meters.retrieve_async(meter_id))
+            async with asyncio.timeout(self.settings.deadline_s):
+                return _live_meter(await self.client.v1.billing.meters.retrieve_async(meter_id))
         except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
             raise StripeUnreadableError(f"meter {meter_id}", observe_error(error)) from None
 
@@ -221,7 +221,7 @@ class StripeSink:
             StripeUnreadableError: Stripe was not reached or refused.
         """
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
+            async with asyncio.timeout(self.settings.deadline_s):
                 return await self._summaries(customer, meter_id, start_s, end_s, grouping)
         except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
             what = f"event summaries of {customer} on {meter_id}"
@@ -230,7 +230,7 @@ class StripeSink:
     async def _summaries(
         self, customer: str, meter_id: str, start_s: int, end_s: int, grouping: Grouping | None
     ) -> tuple[Summary, ...]:
-        service = self._client.v1.billing.meters.event_summaries
+        service = self.client.v1.billing.meters.event_summaries
         if grouping is None:
             page = await service.list_async(
                 meter_id,

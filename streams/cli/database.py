@@ -105,7 +105,8 @@ def ledger_rows(
     Raises:
         psycopg.Error: the database refused it or went away.
     """
-    files_of = (load_queries("ledger", f"queries_{part}.sql") for part in ("catalogue", "audit"))
+    parts = ("catalogue", "audit", "rejections")
+    files_of = (load_queries("ledger", f"queries_{part}.sql") for part in parts)
     query = next(queries[name] for queries in files_of if name in queries)
     with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
         cursor.execute(query.statement, values or {})

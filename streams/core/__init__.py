@@ -26,5 +26,6 @@ Read in the order of the journey:
 `publication`: an observation, classified.
 `retry`: when to try again, and whether at all.
 `settlement`: what the ledger writes about an attempt.
+`rejection`: reports that take back what was recorded.
 `audit`: the proof that nothing was lost and nothing made up.
 """

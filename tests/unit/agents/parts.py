@@ -10,6 +10,7 @@ from streams.agents.admit import AdmitFigures
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.facts import FactFigures
 from streams.agents.publish import Lent, PublishFigures
+from streams.agents.rejections import RejectionFigures
 from streams.app import Parts, Resource, Service
 from streams.core.retry import Breaker
 from streams.engine.chunk import Chunk
@@ -108,6 +109,15 @@ class Pump:
         """Nothing is dead."""
 
 
+class Sweeper:
+    def __init__(self) -> None:
+        self.figures = RejectionFigures()
+        self.asked: list[float] = []
+
+    async def keep_sweeping(self, pause_s: float, _went_back: Callable[[], bool]) -> None:
+        self.asked.append(pause_s)
+
+
 class ServiceBench:
     """A service whose parts are recorded instead of made."""
 
@@ -117,7 +127,7 @@ class ServiceBench:
         self.fail_stop = FailStop(self.exits.append)
         self.book = CatalogueBook(self.ledger, self.clock)
         self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
-        self.facts = Sender()
+        self.facts, self.sweeper = Sender(), Sweeper()
         self.opened: list[str] = []
         self.service = Service(settings, self.make, self.clock, self.fail_stop)
 
@@ -128,6 +138,7 @@ class ServiceBench:
             facts=cast("Any", self.facts),
             publisher=cast("Any", self.publisher),
             dead_letters=cast("Any", Pump()),
+            rejections=cast("Any", self.sweeper),
             feeder=cast("Any", self.feeder),
             resources=(self.resource("one"), self.resource("two")),
         )

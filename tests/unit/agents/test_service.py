@@ -179,6 +179,8 @@ async def test_every_metric_of_the_table_is_fed(bench: ServiceBench) -> None:
     parts = bench.parts
     parts.admitter.figures.verdicts.update(accepted=2, dead=1)
     parts.publisher.figures.states["recorded"] = 3
+    for counter in ("noted", "refused", "ignored"):
+        getattr(bench.sweeper.figures, counter)["x"] = 1
     table = cast("PartitionTable", SimpleNamespace(applied=41, acknowledged=40))
     bench.feeder.tables, bench.feeder.held = {5: table}, {7: "held"}
     await bench.book.refresh()

@@ -1,0 +1,61 @@
+"""The webhook's web server: one path for Stripe's calls, /health for whoever balances load."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+PATH: Final = "/stripe/events"
+BODY_BYTES_MAX: Final = 256 * 1024
+"""A notification holds no data: Stripe's are a thousandth of this."""
+
+Answer = tuple[int, str]
+"""HTTP status and text."""
+
+
+class WebhookServer:
+    """Takes calls; what they mean is decided by whoever is handed them."""
+
+    def __init__(
+        self, host: str, port: int, receive: Callable[[bytes, str | None], Awaitable[Answer]]
+    ) -> None:
+        """Does not listen yet.
+
+        Args:
+            host: address to bind.
+            port: its port, 0 for any.
+            receive: body and `Stripe-Signature` of a call to its answer.
+        """
+        self._host = host
+        self._port = port
+        self._receive = receive
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> str:
+        """Listens; the address for Stripe's calls.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app.add_routes([web.post(PATH, self._take), web.get("/health", self._health)])
+        # Calls that are being answered when it stops are answered first.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=20.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}{PATH}"
+
+    async def stop(self) -> None:
+        """Stops listening; waits for calls in hand."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        status, text = await self._receive(
+            await request.read(), request.headers.get("Stripe-Signature")
+        )
+        return web.Response(status=status, text=text + "\n")
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")

@@ -1,0 +1,343 @@
+"""Reports by two ways: any order, any repetition, any outage; one ledger."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.adapters.stripe import StripeUnreadableError
+from streams.adapters.stripe_events import RefusedCall
+from streams.agents.rejections import Receipt, Rejections, report_samples
+from streams.core.observation import MaybeSent
+from streams.core.rejection import (
+    ERROR_REPORT,
+    NO_METER_FOUND,
+    Accused,
+    ErrorReport,
+    TakeBack,
+    Tried,
+    UnreadableReport,
+    decide,
+)
+from streams.ports import LedgerUnavailableError, Noted, NotedBy, Told
+from tests.unit.agents.outside import Clock
+
+METER_EVENTS = ("a", "b", "c")
+
+
+def body(event_id: str, *keys: str, count: int | None = None, meter: str = "mtr_1") -> bytes:
+    samples = [{"error_message": "no", "request": {"identifier": key}} for key in keys]
+    total = len(keys) if count is None else count
+    errors = [{"code": "no_meter", "error_count": total, "sample_errors": samples}]
+    return msgspec.json.encode(
+        {
+            "id": event_id,
+            "created": "2026-11-29T18:00:12Z",
+            "related_object": {"id": meter, "type": "billing.meter"},
+            "data": {"reason": {"error_count": total, "error_types": errors}},
+        }
+    )
+
+
+def unreachable(what: str) -> StripeUnreadableError:
+    return StripeUnreadableError(what, MaybeSent("TimeoutError"))
+
+
+@dataclass
+class Stripe:
+    """Stripe's list of events; fails when told to."""
+
+    events: dict[str, bytes] = field(default_factory=dict)
+    away: bool = False
+    fetched: list[str] = field(default_factory=list)
+    meters: list[str] = field(default_factory=list)
+    since: list[int] = field(default_factory=list)
+
+    async def event(self, event_id: str) -> bytes:
+        self.fetched.append(event_id)
+        if self.away:
+            raise unreachable(event_id)
+        return self.events[event_id]
+
+    async def reports_since(self, since_us: int) -> Sequence[Told]:
+        self.since.append(since_us)
+        if self.away:
+            raise unreachable("list")
+        return [Told(event_id, ERROR_REPORT) for event_id in reversed(self.events)]
+
+    async def meter_event_name(self, meter_id: str) -> str | None:
+        self.meters.append(meter_id)
+        return None if meter_id == "mtr_gone" else "api_calls"
+
+
+@dataclass
+class Ledger:
+    """The ledger by its own rules, in memory; every call is one transaction."""
+
+    accused: dict[str, Accused] = field(
+        default_factory=lambda: {
+            name: Accused(n, "recorded", None, False, (), (Tried(1, "Recorded", 200),))
+            for n, name in enumerate(METER_EVENTS)
+        }
+    )
+    noted: dict[str, tuple[Any, str | None]] = field(default_factory=dict)
+    commits: list[str] = field(default_factory=list)
+    committed: asyncio.Event = field(default_factory=asyncio.Event)
+    swept_until: int | None = None
+    claimed: bool = False
+    away_calls: int = 0
+    lose_commits: int = 0
+    """So many transactions are kept, but their answer is lost."""
+
+    def _call(self) -> None:
+        if self.away_calls:
+            self.away_calls -= 1
+            raise LedgerUnavailableError("away")
+
+    async def known_reports(self, event_ids: Sequence[str]) -> set[str]:
+        self._call()
+        return {one for one in event_ids if one in self.noted}
+
+    async def note_report(
+        self,
+        report: ErrorReport | UnreadableReport,
+        body: bytes,
+        event_name: str | None,
+        noted_by: NotedBy,
+    ) -> Noted:
+        del body, noted_by
+        self._call()
+        if report.event_id in self.noted:
+            return Noted(True, 0)
+        self.noted[report.event_id] = (report, event_name)
+        taken_back = 0
+        for sample in report.samples if isinstance(report, ErrorReport) else ():
+            known = self.accused.get(sample.identifier)
+            if known is None:
+                continue
+            known = replace(known, named=(*known.named, sample.key_generation))
+            decision = decide(known)
+            if isinstance(decision, TakeBack):
+                known = replace(known, state="dead", dead_kind=decision.dead_kind, rejected=True)
+                taken_back += 1
+            self.accused[sample.identifier] = known
+        self.commits.append(report.event_id)
+        self.committed.set()
+        if self.lose_commits:
+            self.lose_commits -= 1
+            raise LedgerUnavailableError("the answer was lost")
+        return Noted(False, taken_back)
+
+    async def judge_again(self) -> int:
+        self._call()
+        return 0
+
+    async def claim_sweep(self, pause_s: float) -> int | None:
+        self._call()
+        if self.claimed and pause_s > 0:
+            return None
+        self.claimed = True
+        return 7 if self.swept_until is None else self.swept_until
+
+    async def swept(self, until_us: int) -> None:
+        self._call()
+        self.swept_until = until_us
+
+    def says(self) -> dict[str, tuple[str, str | None]]:
+        return {name: (one.state, one.dead_kind) for name, one in self.accused.items()}
+
+
+@dataclass
+class Bench:
+    stripe: Stripe = field(default_factory=Stripe)
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def __post_init__(self) -> None:
+        self.desk = Rejections(self.ledger, self.stripe, Clock())
+
+    async def call(self, event_id: str, event_type: str = ERROR_REPORT) -> Receipt:
+        return await self.desk.receive(Told(event_id, event_type))
+
+
+async def test_a_call_is_answered_with_success_once_the_ledger_has_the_report() -> None:
+    bench = Bench(Stripe({"evt_1": body("evt_1", "a.g1")}))
+    assert await bench.call("evt_1") == Receipt(200, "noted: evt_1")
+    assert bench.ledger.says()["a"] == ("dead", "refused")
+    assert await bench.call("evt_1") == Receipt(200, "noted before: evt_1")
+    assert (bench.desk.figures.noted["webhook"], bench.desk.figures.repeated) == (1, 1)
+    assert bench.desk.figures.taken_back == 1
+
+
+async def test_a_call_that_could_not_be_noted_is_told_again() -> None:
+    bench = Bench(Stripe({"evt_1": body("evt_1", "a.g1")}, away=True))
+    assert (await bench.call("evt_1")).status == 503
+    bench.stripe.away = False
+    bench.ledger.away_calls = 1
+    assert (await bench.call("evt_1")).status == 503
+    assert bench.ledger.commits == []
+    bench.ledger.lose_commits = 1
+    assert (await bench.call("evt_1")).status == 503
+    assert (await bench.call("evt_1")).status == 200
+    assert bench.ledger.commits == ["evt_1"]
+    assert bench.desk.figures.failures == 3
+
+
+async def test_other_types_are_answered_by_name_and_counted_and_not_fetched() -> None:
+    bench = Bench()
+    answers = [await bench.call("evt_9", "v1.billing.meter.updated") for _ in range(2)]
+    assert answers == [Receipt(200, "ignored: v1.billing.meter.updated")] * 2
+    assert bench.desk.figures.ignored == {"v1.billing.meter.updated": 2}
+    assert bench.stripe.fetched == []
+
+
+async def test_a_call_that_is_not_stripes_is_refused_and_counted() -> None:
+    bench = Bench()
+    assert await bench.desk.receive(RefusedCall("signature")) == Receipt(400, "refused: signature")
+    assert bench.desk.figures.refused == {"signature": 1}
+
+
+async def test_both_types_are_noted() -> None:
+    events = {"evt_1": body("evt_1", "a.g1"), "evt_2": body("evt_2", "b.g1")}
+    bench = Bench(Stripe(events))
+    await bench.call("evt_1", ERROR_REPORT)
+    await bench.call("evt_2", NO_METER_FOUND)
+    assert [report.event_type for report, _ in bench.ledger.noted.values()] == [
+        ERROR_REPORT, NO_METER_FOUND,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("event", "asked", "event_name"),
+    [
+        (body("evt_1", "a.g1"), [], None),
+        (body("evt_1", "a.g1", count=9), ["mtr_1"], "api_calls"),
+        (body("evt_1", count=9, meter="mtr_gone"), ["mtr_gone"], None),
+    ],
+)
+async def test_the_meter_is_only_asked_for_where_errors_are_left_unnamed(
+    event: bytes, asked: list[str], event_name: str | None
+) -> None:
+    bench = Bench(Stripe({"evt_1": event}))
+    await bench.call("evt_1")
+    assert bench.stripe.meters == asked
+    assert bench.ledger.noted["evt_1"][1] == event_name
+
+
+async def test_an_unreadable_report_is_kept_counted_and_acknowledged() -> None:
+    bench = Bench(Stripe({"evt_1": b"{}"}))
+    assert (await bench.call("evt_1")).status == 200
+    assert isinstance(bench.ledger.noted["evt_1"][0], UnreadableReport)
+    assert bench.desk.figures.unreadable == 1
+
+
+async def test_a_sweep_notes_what_no_call_has_told_and_fetches_only_that() -> None:
+    bench = Bench(Stripe({f"evt_{n}": body(f"evt_{n}", "a.g1") for n in range(3)}))
+    await bench.call("evt_1")
+    assert await bench.desk.sweep(0.0) == 2
+    assert bench.stripe.fetched == ["evt_1", "evt_2", "evt_0"]
+    assert await bench.desk.sweep(0.0) == 0
+    assert len(bench.stripe.since) == 2
+    assert bench.stripe.since[0] == 7
+    assert await bench.desk.sweep(60.0) is None
+
+
+@pytest.mark.parametrize("broken", ["stripe", "ledger"])
+async def test_a_sweep_that_fails_is_not_taken_as_read(broken: str) -> None:
+    bench = Bench(Stripe({"evt_1": body("evt_1", "a.g1")}))
+    bench.stripe.away = broken == "stripe"
+    bench.ledger.lose_commits = int(broken == "ledger")
+    with pytest.raises((LedgerUnavailableError, StripeUnreadableError)):
+        await bench.desk.sweep(0.0)
+    assert bench.ledger.swept_until is None
+    bench.stripe.away = False
+    await bench.desk.sweep(0.0)
+    assert bench.ledger.commits == ["evt_1"]
+    assert bench.ledger.swept_until is not None
+
+
+async def test_it_keeps_sweeping_through_outages_and_not_by_a_ledger_that_went_back() -> None:
+    bench = Bench(Stripe({"evt_1": body("evt_1", "a.g1")}))
+    bench.ledger.away_calls = 2
+    asked = 0
+
+    def went_back() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 1
+
+    task = asyncio.create_task(bench.desk.keep_sweeping(0.001, went_back))
+    await asyncio.wait_for(bench.ledger.committed.wait(), 5)
+    task.cancel()
+    assert asked >= 4
+    assert bench.desk.figures.failures == 2
+    assert bench.desk.figures.noted == {"sweep": 1}
+
+
+def test_every_figure_has_its_metric() -> None:
+    bench = Bench()
+    bench.desk.figures.noted["sweep"] = 2
+    bench.desk.figures.refused["signature"] = 1
+    bench.desk.figures.ignored["x"] = 1
+    assert {name for name, _, _ in report_samples(bench.desk.figures)} == {
+        "usage_error_reports_total",
+        "usage_error_reports_repeated_total",
+        "usage_error_reports_unreadable_total",
+        "usage_meter_events_rejected_total",
+        "usage_report_sweeps_total",
+        "usage_report_failures_total",
+        "usage_webhooks_refused_total",
+        "usage_webhooks_ignored_total",
+    }
+
+
+KEYS = st.builds(
+    lambda name, generation: name if generation is None else f"{name}.g{generation}",
+    st.sampled_from([*METER_EVENTS, "foreign"]),
+    st.sampled_from([None, 1, 2]),
+)
+REPORTS = st.lists(st.lists(KEYS, max_size=3), min_size=1, max_size=4)
+Step = tuple[str, int]
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> tuple[list[list[str]], list[Step], list[Step]]:
+    """Reports, and two schedules of calls, sweeps and outages that tell all of them."""
+    reports = draw(REPORTS)
+    numbers = st.integers(0, len(reports) - 1)
+    kinds = st.sampled_from(["call", "call", "sweep", "stripe", "ledger", "lost"])
+    steps = st.lists(st.tuples(kinds, numbers), max_size=10)
+    return reports, draw(steps), draw(steps)
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules())
+def test_any_order_repetition_and_outage_of_webhook_and_sweep_gives_the_same_ledger(
+    drawn: tuple[list[list[str]], list[Step], list[Step]],
+) -> None:
+    reports, one, other = drawn
+    first, second = (asyncio.run(play(reports, steps)) for steps in (one, other))
+    assert first.says() == second.says()
+    assert sorted(first.commits) == sorted(second.commits) == sorted(set(first.noted))
+
+
+async def play(reports: list[list[str]], steps: list[Step]) -> Ledger:
+    """Plays a schedule; at its end Stripe is well and one sweep runs."""
+    events = {f"evt_{n}": body(f"evt_{n}", *keys) for n, keys in enumerate(reports)}
+    bench = Bench(Stripe(events))
+    for kind, number in [*steps, ("well", 0), ("sweep", 0)]:
+        if kind == "call":
+            await bench.call(f"evt_{number}")
+        elif kind == "sweep":
+            with contextlib.suppress(LedgerUnavailableError, StripeUnreadableError):
+                await bench.desk.sweep(0.0)
+        else:
+            bench.stripe.away = kind == "stripe"
+            bench.ledger.away_calls = number if kind == "ledger" else 0
+            bench.ledger.lose_commits = number if kind == "lost" else 0
+    return bench.ledger
