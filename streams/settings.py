@@ -123,6 +123,15 @@ class Settings:
     report_sweep_s: int = _setting(
         900, _whole(1, 86_400), "pause between readings of Stripe's error reports, of all workers"
     )
+    reconcile_reads_per_s: int = _setting(
+        5, _whole(1, 25), "reads of Stripe's sums a second, at most"
+    )
+    reconcile_reads: int = _setting(
+        # Stripe allows at least 10,000 reads in 30 days, whoever makes them.
+        8_000,
+        _whole(1, 1_000_000),
+        "reads of Stripe's sums in 30 days, at most",
+    )
     metrics_host: str = _setting("127.0.0.1", _text, "address of /metrics, /ready and /health")
     metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")

@@ -41,6 +41,12 @@ CROSS JOIN LATERAL (
                 FROM ledger.uncovered x
                 WHERE x.lane_id = l.lane_id AND x.due_at <= now()
                   AND (x.deadline_at IS NULL OR x.deadline_at > now())
+                  -- A ledger that went back may have sent it: Stripe's sums tell first.
+                  AND NOT EXISTS (
+                        SELECT FROM ledger.doubt d
+                        WHERE d.customer = l.customer AND d.event_name = l.event_name
+                          AND d.window_start <= x.window_start AND d.window_end > x.window_start
+                          AND d.settled_at IS NULL AND d.reason LIKE 'ledger_adopted%%')
                   -- What a waiting request will take in when it is due again is left to it.
                   AND (x.occurred_at IS NOT NULL OR NOT EXISTS (
                         SELECT FROM ledger.meter_event m

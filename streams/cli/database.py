@@ -113,6 +113,17 @@ def ledger_rows(
         return cursor.fetchall() if cursor.description else []
 
 
+def rows_of(
+    connection: Connection, part: str, name: str, values: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    """Runs a statement of `schemas/ledger/queries_<part>.sql`; rows by column name.
+
+    Raises:
+        psycopg.Error: the database refused it or went away.
+    """
+    return _run(connection, load_queries("ledger", f"queries_{part}.sql")[name], values)
+
+
 def _run(
     connection: Connection, query: Query, values: Mapping[str, object] | None
 ) -> list[dict[str, Any]]:

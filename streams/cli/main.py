@@ -31,6 +31,9 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "status": Listed("status", "What waits, what is parked, whether everything is alive."),
     "trace": Listed("trace", "One event's whole journey, from outbox row to Stripe's answer."),
     "audit": Listed("audit", "Prove it: registry = ledger = Stripe; exit 1 on any difference."),
+    "reconcile": Listed(
+        "reconcile", "The ledger against Stripe's sums: what is proven, what nobody explains."
+    ),
     "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
     "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),
     "review": Listed("queues", "What a person decides on: list."),

@@ -27,5 +27,6 @@ Read in the order of the journey:
 `retry`: when to try again, and whether at all.
 `settlement`: what the ledger writes about an attempt.
 `rejection`: reports that take back what was recorded.
+`reconcile`: what Stripe's sums prove of amounts whose answers were lost.
 `audit`: the proof that nothing was lost and nothing made up.
 """

@@ -148,6 +148,24 @@ def freeze_event(
     return _freeze(origin, cell, value, f"event:{event_id}", generation, timestamp_s)
 
 
+def freeze_proven(
+    origin: Origin, cell: Cell, value: int, proof: str, timestamp_s: int
+) -> MeterEvent:
+    """Freezes an amount that Stripe's own sums have proven of a cell: missing there, or there.
+
+    Args:
+        origin: Who sends.
+        cell: The customer's hour or day on the meter.
+        value: Units.
+        proof: What names the proof; the same proof never freezes two amounts.
+        timestamp_s: Instant it is dated, inside the cell.
+
+    Raises:
+        UnsendableMeterEventError: The value or a name is not one that Stripe takes.
+    """
+    return _freeze(origin, cell, value, f"proof:{proof}", 1, timestamp_s)
+
+
 def _freeze(
     origin: Origin, cell: Cell, value: int, first: str, generation: int, timestamp_s: int
 ) -> MeterEvent:

@@ -17,6 +17,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from streams.cli.main import run
+from streams.core.meter_event import Cell, Origin, freeze_proven
+from streams.core.observation import Answer
 from tests.integration.cli.pipeline import Pipeline
 from tests.support.postgres import Database, until
 
@@ -106,6 +108,19 @@ class World:
                 f" jsonb_set(payload, '{{received_at}}', to_jsonb({wire}))".encode()
             )
 
+    def foreign(self, customer: str, event_name: str, units: int, timestamp_s: int) -> None:
+        """A meter event that somebody else sends to the same Stripe account."""
+        event = freeze_proven(
+            Origin("another", False, "another"),
+            Cell(customer, event_name, 0, 60_000_000),
+            units,
+            new_key(),
+            timestamp_s,
+        )
+        answer = self.pipeline.ask(self.pipeline.send(event))
+        assert isinstance(answer, Answer)
+        assert answer.status == 200
+
     def settled(self, units: int) -> None:
         """Waits until so many units are at Stripe."""
         with self.ledger.connect() as conn:
@@ -131,7 +146,7 @@ def world(
 ) -> Iterator[World]:
     """Two meters applied, nobody mapped, nothing recorded."""
     outbox, ledger = fresh_database("outbox"), fresh_database("ledger")
-    ledger_dsn = ledger.dsn(ledger.login("ledger_service"))
+    ledger_dsn = ledger.dsn(ledger.login("ledger_service", "ledger_finance"))
     pipeline = Pipeline(outbox.dsn(), ledger_dsn, tmp_path / "stripe")
     pipeline.start()
     directory = tmp_path / "D"

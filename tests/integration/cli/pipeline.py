@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import psycopg
 
@@ -31,9 +31,10 @@ from streams.core.fact import (
     ParkedFact,
     Series,
 )
-from streams.core.lane import Evidence, Settlement
+from streams.core.lane import Claim, Evidence, Settlement
 from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
-from streams.core.observation import Answer
+from streams.core.meter_event import MeterEvent
+from streams.core.observation import Answer, Observation
 from streams.engine.partitioner import home_partition
 from tests.support.postgres import until
 
@@ -41,6 +42,7 @@ LOG = "11111111-2222-3333-4444-555555555555"
 PARTITIONS = 12
 PAUSE_S = 0.02
 T = TypeVar("T")
+Doubt = Literal["there", "absent"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Pipeline:
         self.invent: set[str] = set()
         """Event keys whose rows arrive with an identity nobody recorded, too."""
         self.publishing = True
+        self.doubt: Doubt | None = None
+        """What really became of requests whose answers are lost; None: nothing is lost."""
         self.stripe_url = ""
         self._outbox_dsn, self._ledger_dsn, self._directory = outbox_dsn, ledger_dsn, directory
         self._partitions = {n: Partition(n) for n in range(PARTITIONS)}
@@ -102,6 +106,11 @@ class Pipeline:
         """Runs something on the pipeline's loop and waits for it."""
         future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(20)
+
+    async def send(self, event: MeterEvent) -> Observation:
+        """One request past the ledger, as anybody with a key could make it."""
+        async with StripeSink(StripeSettings("sk_test_sandbox", self.stripe_url)) as sink:
+            return await sink.send(event, event.idempotency_key(1))
 
     def _main(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -161,7 +170,7 @@ class Pipeline:
             "usage.events",
             partition.number,
             lambda ids: [partition.seen.get(i) for i in ids],
-            lambda key: home_partition(key, PARTITIONS) == partition.number,
+            lambda key: home_partition(key, PARTITIONS),
             partition.readings,
             -1,
         )
@@ -174,6 +183,11 @@ class Pipeline:
     async def _publish(self, ledger: Ledger, sink: StripeSink) -> None:
         await ledger.cut_entries(1000)
         for claim in await ledger.claim("pipeline", 16, 60):
+            if self.doubt is not None:
+                if self.doubt == "there":
+                    await sink.send(claim, claim.idempotency_key)
+                await ledger.settle(in_doubt(claim))
+                continue
             seen = await sink.send(claim, claim.idempotency_key)
             assert isinstance(seen, Answer), seen
             assert seen.status == 200, seen
@@ -183,6 +197,12 @@ class Pipeline:
                     claim, "recorded", None, claim.key_generation, True, True, None, evidence
                 )
             )
+
+
+def in_doubt(claim: Claim) -> Settlement:
+    """What publishing writes when the time in which it may ask again is over."""
+    evidence = Evidence("fenced", cause="in doubt for more than 23 hours")
+    return Settlement(claim, "dead", "ambiguous", claim.key_generation, True, True, None, evidence)
 
 
 def invented(value: str) -> str:

@@ -12,6 +12,7 @@ from streams.core.meter_event import (
     Origin,
     UnsendableMeterEventError,
     freeze_event,
+    freeze_proven,
     freeze_window,
 )
 
@@ -154,3 +155,11 @@ def test_what_stripe_could_not_take_is_refused_by_name(
 def test_a_changed_row_is_no_longer_intact(change: dict[str, int | str]) -> None:
     assert frozen().intact()
     assert not dataclasses.replace(frozen(), **change).intact()  # type: ignore[arg-type]  # a table
+
+
+def test_a_proven_amount_is_named_by_its_proof_and_dated_as_told() -> None:
+    event = freeze_proven(ORIGIN, CELL, -5, "net 12", START_US // 1_000_000 + 7)
+    assert (event.value, event.timestamp_s, event.generation) == (-5, START_US // 1_000_000 + 7, 1)
+    assert event.identifier == freeze_proven(ORIGIN, CELL, 9, "net 12", 0).identifier
+    assert event.identifier != freeze_proven(ORIGIN, CELL, -5, "net 13", 0).identifier
+    assert event.intact()

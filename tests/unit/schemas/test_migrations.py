@@ -11,14 +11,14 @@ SCHEMAS: tuple[SchemaName, ...] = ("outbox", "ledger")
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_migrations_are_ordered_and_numbered_without_a_gap(schema: SchemaName) -> None:
+def test_migrations_are_ordered_and_numbered_once(schema: SchemaName) -> None:
     names = [m.name for m in load(schema)]
     assert names == sorted(names)
     numbers: dict[str, list[int]] = {}
     for migration in load(schema):
         numbers.setdefault(migration.version, []).append(int(migration.name.split("_")[1]))
     for found in numbers.values():
-        assert found == list(range(1, len(found) + 1))
+        assert found == sorted(set(found))
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)

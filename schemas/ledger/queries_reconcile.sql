@@ -1,0 +1,51 @@
+-- Reconciling with Stripe's sums, taking on a restored ledger, and what became of the last audits.
+
+-- name: cells
+-- The ledger's side of every cell of a range, as of now.
+SELECT customer, event_name, start_us, end_us, recorded, doubtful, in_flight, waiting,
+       waiting_entries, reasons, ready, quiet_from_us
+FROM ledger.cells_v1(%(from_us)s, %(to_us)s, %(customer)s, %(event_name)s);
+
+-- name: lanes
+-- Customers and event names that were ever sent to, or that could be by the mapping of now.
+SELECT customer, event_name FROM ledger.lane
+WHERE (%(customer)s::text IS NULL OR customer = %(customer)s)
+  AND (%(event_name)s::text IS NULL OR event_name = %(event_name)s)
+ORDER BY 1, 2;
+
+-- name: limits
+-- How long sums must stand still, cell lengths by event name, the ledger's id and time.
+SELECT (extract(epoch FROM ledger.interval_setting('reconcile_still')) * 1000000)::bigint
+           AS still_us,
+       (SELECT ledger_id::text FROM ledger.identity) AS ledger_id,
+       coalesce((SELECT json_object_agg(n.event_name, ledger.cell_us(n.event_name))
+                 FROM (SELECT DISTINCT v.event_name FROM ledger.meter_version v) AS n),
+                '{}'::json) AS cell_us,
+       ledger.us(now()) AS now_us;
+
+-- name: note_readings
+-- Notes what Stripe said, and how many reads of its allowance that took.
+SELECT ledger.note_readings_v1(%(rows)s::json, %(reads)s);
+
+-- name: readings
+-- What Stripe said of a cell, oldest first; only the latest hundred.
+SELECT reading_id, ledger.us(read_at) AS at_us, value::text AS value
+FROM (SELECT * FROM ledger.summary_reading
+      WHERE customer = %(customer)s AND event_name = %(event_name)s
+        AND cell_start = ledger.at(%(start_us)s) AND cell_end = ledger.at(%(end_us)s)
+      ORDER BY reading_id DESC LIMIT 100) AS latest
+ORDER BY reading_id;
+
+-- name: settle_cell
+-- Writes down what Stripe's sums proved of one cell: settled, carried, moved or late.
+SELECT ledger.settle_cell_v1(%(settlement)s::json, %(reason)s, %(actor)s) AS outcome;
+
+-- name: dated
+-- The latest date of requests.
+SELECT max(timestamp_s) AS timestamp_s FROM ledger.meter_event
+WHERE meter_event_id = ANY (%(events)s::bigint[]);
+
+-- name: reads
+-- How many times Stripe was read in the last 30 days.
+SELECT coalesce(sum((detail ->> 'reads')::bigint), 0)::bigint AS reads FROM ledger.audit_log
+WHERE action = 'read_summaries' AND at > now() - interval '30 days';

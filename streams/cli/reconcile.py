@@ -1,0 +1,141 @@
+"""`tailrace reconcile`: the ledger against Stripe's own sums, and what they prove settled.
+
+A plan by default. Each run notes what Stripe said of cells in doubt, so a later run can see that a
+sum stood still; with --yes what is proven is written down and what is missing is sent, as one meter
+event a cell. What nothing here explains is reported and never touched.
+"""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from streams.cli import terminal
+from streams.cli.database import connected, rows_of
+from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.options import Dir, Json, Yes
+from streams.cli.reconcile_plan import plain
+from streams.cli.reconcile_run import Asked, Comparison, compare_cells, origin_of, settle
+from streams.cli.reconcile_stripe import DAY_S
+from streams.cli.stack import resolve
+from streams.core.instant import SECOND_US, to_us, wire_text
+from streams.core.meter_event import UnsendableMeterEventError
+from streams.core.reconcile import Settle
+
+REACH_DAYS = 35
+"""Stripe takes usage dated so far back."""
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def reconcile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    directory: Dir = None,
+    customer: Annotated[str | None, typer.Option(help="Only this Stripe customer's.")] = None,
+    meter: Annotated[
+        str | None, typer.Option(metavar="EVENT_NAME", help="Only this meter's.")
+    ] = None,
+    from_text: Annotated[
+        str | None, typer.Option("--from", metavar="TS", help="From this UTC day on; default: 35d.")
+    ] = None,
+    to_text: Annotated[
+        str | None, typer.Option("--to", metavar="TS", help="Up to the end of this UTC day.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; needed with --yes.")] = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Compares the ledger with Stripe's sums; exit 1 when something is there that nobody explains.
+
+    Amounts whose answers were lost are settled by Stripe's sums alone: once they stood still for
+    the ledger's setting `reconcile_still`, --yes --reason writes down what is there and sends what
+    is missing. Everything else is only reported.
+    """
+    stack = resolve(directory)
+    settings = stack.need("ledger_dsn", "stripe_api_base", "stripe_api_key")
+    if yes and not (reason or "").strip():
+        raise UsageProblemError(
+            "--reason: settling needs one", fix="`tailrace reconcile --yes --reason 'why now'`"
+        )
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        limits = rows_of(ledger, "reconcile", "limits")[0]
+        asked = Asked(customer, meter, _span(from_text, to_text, limits["now_us"]))
+        comparison = compare_cells(ledger, settings, asked, limits)
+        if yes:
+            origin = origin_of(settings, limits["ledger_id"])
+            for line in comparison.lines:
+                if not isinstance(line.decision, Settle):
+                    continue
+                try:
+                    line.outcome = settle(ledger, line, line.decision, origin, reason or "")
+                except UnsendableMeterEventError as error:
+                    terminal.say(f"not settled: {line.subject}: {error}")
+    _show(comparison, as_json=as_json, acted=yes)
+    if comparison.findings:
+        raise typer.Exit(FINDING)
+
+
+def _span(from_text: str | None, to_text: str | None, now_us: int) -> range:
+    today_s = now_us // SECOND_US // DAY_S * DAY_S
+    start_s = today_s - REACH_DAYS * DAY_S
+    end_s = today_s + DAY_S
+    if from_text is not None:
+        start_s = _day("--from", from_text)
+    if to_text is not None:
+        end_s = _day("--to", to_text) + DAY_S
+    if end_s <= start_s:
+        raise UsageProblemError("--to: lies before --from", fix="exchange them")
+    return range(start_s, end_s)
+
+
+def _day(option: str, text: str) -> int:
+    try:
+        at_us = to_us(datetime.fromisoformat(text if "T" in text else f"{text}T00:00:00Z"))
+    except ValueError as error:
+        raise UsageProblemError(
+            f"{option}: {text!r} is no day and no instant with a time zone",
+            fix=f"`{option} 2026-11-30`",
+        ) from error
+    return at_us // SECOND_US // DAY_S * DAY_S
+
+
+def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:
+    if as_json:
+        terminal.emit_json(comparison.document())
+        return
+    heads = ("customer", "meter", "from", "class", "recorded", "in doubt", "held", "Stripe", "next")
+    listed = [
+        (
+            line.key.customer,
+            line.key.event_name,
+            wire_text(line.key.start_s * SECOND_US)[:16],
+            line.cell_class,
+            line.side.figures.recorded,
+            sum(event.units for event in line.side.figures.doubtful),
+            line.side.figures.waiting,
+            plain(line.observed),
+            line.next_step,
+        )
+        for line in comparison.lines
+    ]
+    if listed:
+        for text in terminal.table(heads, listed):
+            terminal.data(text)
+    for pair in comparison.no_meter:
+        terminal.data(f"{pair.customer} {pair.event_name}: Stripe has no active meter of that name")
+    terminal.data(
+        f"{comparison.equal_cells} cells equal · {len(listed)} not · {comparison.findings} findings"
+    )
+    if comparison.not_asked:
+        terminal.say(
+            f"{len(comparison.not_asked)} pairs of customer and meter were not asked: the reads of "
+            "30 days are used up; name one with --customer and --meter, or raise "
+            "TAILRACE_RECONCILE_READS"
+        )
+    proven = sum(isinstance(line.decision, Settle) for line in comparison.lines)
+    if proven and not acted:
+        terminal.say(f"plan: {proven} cells can be settled")
+        terminal.say("next: `tailrace reconcile --yes --reason '…'`")
+
+
+APPS = {"reconcile": app}

@@ -1,0 +1,211 @@
+"""Reconcile: a cell's figures in the ledger and Stripe's sums of it → its class, and what follows.
+
+In: `Figures` of one (customer, meter, hour or day) and Stripe's readings of it, oldest first. Out:
+how the two compare (`compare`) and a `Decision` (`decide`): nothing, wait, settle, or report.
+
+Stripe shows sums only, late and without a mark of freshness. So a sum proves something when it
+stood still for long enough after the last attempt can have ended, and when the ledger explains it
+to the unit: by requests whose answers were lost, or, after a ledger went back in time, by what it
+has forgotten. Whatever it does not explain is somebody else's usage or a rejection: it is reported
+and never corrected by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, Literal, NamedTuple
+
+CellClass = Literal["equal", "missing", "lower", "higher", "open"]
+
+SUMS_MAX: Final = 50_000
+"""Sums of requests in doubt that are looked at; with more of them only "none" and "all" are known
+besides, and a cell in between is reported."""
+
+
+class Doubtful(NamedTuple):
+    """A request that Stripe may have counted and that is never sent again as it is."""
+
+    meter_event_id: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the ledger says of one cell."""
+
+    recorded: int
+    """Units that Stripe has confirmed, or that were proven to be there."""
+    doubtful: tuple[Doubtful, ...] = ()
+    """In the order of their ids."""
+    in_flight: int = 0
+    """Requests whose answer may still come, or that are still tried again."""
+    waiting: int = 0
+    """Units of entries that are held back because this ledger may have forgotten sending them."""
+    adopted: bool = False
+    """Whether the ledger went back in time over this cell: what it holds was cut anew, so only
+    sums can be compared."""
+    unready: str = ""
+    """Why these figures are not the last word on the cell; empty where they are."""
+    quiet_from_us: int = 0
+    """From here on no attempt at the cell can be in flight any more; microseconds."""
+
+    @property
+    def owed(self) -> int:
+        """Units that are in Stripe's sum or not, besides what is recorded."""
+        return sum(event.units for event in self.doubtful) + self.waiting
+
+
+class Reading(NamedTuple):
+    """Stripe's sum of a cell, as it was read at an instant of the ledger's clock (microseconds)."""
+
+    at_us: int
+    value: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Both sides say the same, and nothing waits for this cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is proven yet."""
+
+    why: str
+    until_us: int | None
+    """When the same reading would prove it; None where that cannot be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The cell is proven: write it down, and send what is missing as one net meter event."""
+
+    present: tuple[int, ...]
+    """Requests in doubt that Stripe has counted."""
+    absent: tuple[int, ...]
+    """Requests in doubt that Stripe has not counted: superseded."""
+    adopted_units: int
+    """Units that Stripe has and this ledger has forgotten; only where the ledger went back."""
+    net_units: int
+    """Units that Stripe lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Stripe has something that nothing here explains: a person looks."""
+
+    cell_class: CellClass
+    by: Decimal
+    """Stripe's sum less the nearest that could be explained; negative: Stripe has less."""
+
+
+Decision = Nothing | Wait | Settle | Report
+
+
+def compare(figures: Figures, observed: Decimal) -> CellClass:
+    """How Stripe's sum relates to the ledger's; `missing` is missing exactly what is in doubt."""
+    if figures.in_flight or figures.unready:
+        return "open"
+    excess = observed - figures.recorded
+    if _explained(figures, excess):
+        return "equal" if excess == figures.owed else "missing"
+    low, _ = _bounds(figures)
+    return "lower" if excess < low else "higher"
+
+
+def decide(figures: Figures, readings: Sequence[Reading], still_us: int) -> Decision:
+    """What follows from the readings of one cell.
+
+    Args:
+        figures: the ledger's side, read after the last reading.
+        readings: oldest first, at least one.
+        still_us: how long Stripe's sum must have been the same.
+    """
+    observed = readings[-1].value
+    match compare(figures, observed):
+        case "open":
+            return Wait(figures.unready or "requests are in flight", None)
+        case "lower" | "higher" if readings[-1].at_us < figures.quiet_from_us:
+            return Wait("its last attempt is too young", figures.quiet_from_us)
+        case "lower" | "higher" as cell_class:
+            return Report(cell_class, _unexplained(figures, observed - figures.recorded))
+        case "equal" if not figures.doubtful and not figures.waiting and not figures.adopted:
+            return Nothing()
+        case "equal" | "missing":
+            since_us = _still_since_us(readings, figures.quiet_from_us)
+            if since_us is None:
+                why = "an attempt could have been in flight when it was read"
+                return Wait(why, figures.quiet_from_us + still_us)
+            if readings[-1].at_us - since_us < still_us:
+                return Wait("Stripe's sum has not stood still for long enough", since_us + still_us)
+            return _settled(figures, int(observed) - figures.recorded)
+
+
+def _still_since_us(readings: Sequence[Reading], quiet_from_us: int) -> int | None:
+    """Since when the last value has been read again and again; None: never after the last attempt.
+
+    A reading before that instant proves nothing of later ones, so it is not counted.
+    """
+    since_us = None
+    for reading in reversed(readings):
+        if reading.value != readings[-1].value or reading.at_us < quiet_from_us:
+            break
+        since_us = reading.at_us
+    return since_us
+
+
+def _settled(figures: Figures, excess: int) -> Settle:
+    ids = tuple(event.meter_event_id for event in figures.doubtful)
+    if figures.adopted:
+        return Settle((), ids, excess, figures.owed - excess)
+    present = _witness(figures.doubtful, excess)
+    absent = tuple(event for event in ids if event not in present)
+    return Settle(present, absent, 0, figures.owed - excess)
+
+
+def _explained(figures: Figures, excess: Decimal) -> bool:
+    if excess != int(excess):
+        return False
+    if figures.adopted:
+        low, high = _bounds(figures)
+        return low <= excess <= high
+    return int(excess) in _sums(figures.doubtful)
+
+
+def _unexplained(figures: Figures, excess: Decimal) -> Decimal:
+    """What is beyond the nearest bound; what lies between two explainable sums counts from 0."""
+    low, high = _bounds(figures)
+    if excess < low:
+        return excess - low
+    return excess - high if excess > high else excess
+
+
+def _bounds(figures: Figures) -> tuple[int, int]:
+    """The least and the greatest that Stripe can have beyond what is recorded."""
+    if figures.adopted:
+        return min(0, figures.owed), max(0, figures.owed)
+    units = [event.units for event in figures.doubtful]
+    return sum(u for u in units if u < 0), sum(u for u in units if u > 0)
+
+
+def _sums(doubtful: Sequence[Doubtful]) -> dict[int, tuple[int, ...]]:
+    """Every sum that some of the requests make, with the places of those that make it.
+
+    Which requests of equal sum they were makes no difference: none of them is sent again, and both
+    ways the cell holds the same.
+    """
+    sums: dict[int, tuple[int, ...]] = {0: ()}
+    for place, event in enumerate(doubtful):
+        if len(sums) > SUMS_MAX:
+            break
+        for total, places in list(sums.items()):
+            sums.setdefault(total + event.units, (*places, place))
+    sums.setdefault(sum(event.units for event in doubtful), tuple(range(len(doubtful))))
+    return sums
+
+
+def _witness(doubtful: Sequence[Doubtful], total: int) -> tuple[int, ...]:
+    """Ids of requests that add up to the total; all of them where they do."""
+    if total == sum(event.units for event in doubtful):
+        return tuple(event.meter_event_id for event in doubtful)
+    return tuple(doubtful[place].meter_event_id for place in _sums(doubtful)[total])
