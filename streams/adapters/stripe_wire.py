@@ -12,12 +12,13 @@ import stripe
 
 from streams.core.observation import Answer, MaybeSent, NotSent, Observation
 
-_NEVER_SENT: Final = (
-    aiohttp.ConnectionTimeoutError,  # no connection, or no free one in the pool, in time
-    aiohttp.ClientConnectorError,  # refused, unreachable, DNS, TLS handshake, certificate
-    aiohttp.ServerFingerprintMismatch,
-    aiohttp.InvalidURL,
-)
+NEVER_SENT: Final[Mapping[type[Exception], str]] = {
+    aiohttp.ConnectionTimeoutError: "no connection, or no free one in the pool, in time",
+    aiohttp.ClientConnectorError: "refused, unreachable, DNS, TLS handshake, certificate",
+    aiohttp.ServerFingerprintMismatch: "the certificate is another's; checked before the request",
+    aiohttp.InvalidURL: "the address is none, so there was nobody to send to",
+}
+"""Exceptions that cannot arise after a connection was made, and what each means."""
 
 
 class Transport(stripe.AIOHTTPClient):
@@ -59,7 +60,10 @@ def observe_error(error: BaseException) -> Observation:
 
 def _observe_transport(cause: BaseException) -> Observation:
     name = type(cause).__name__
-    return NotSent(name) if isinstance(cause, _NEVER_SENT) else MaybeSent(name)
+    if isinstance(cause, aiohttp.RedirectClientError):
+        # Some of these are also an InvalidURL, but a redirect answers a request that was sent.
+        return MaybeSent(name)
+    return NotSent(name) if isinstance(cause, tuple(NEVER_SENT)) else MaybeSent(name)
 
 
 def observe_success(created: stripe.billing.MeterEvent) -> Answer:

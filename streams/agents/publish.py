@@ -15,7 +15,7 @@ import structlog
 from streams.adapters.clock import Clock
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Answer, NotSent, Observation
-from streams.core.retry import Breaker, Bucket
+from streams.core.retry import Breaker, Bucket, Weather
 from streams.core.settlement import (
     Fenced,
     PublishPolicy,
@@ -87,6 +87,7 @@ class Publisher:
         self._policy = PublishPolicy()
         self._in_flight = 0
         self.breaker = Breaker()
+        self._weather = Weather()
         self._bucket = Bucket.full(
             limits.rate_per_s, max(1, limits.rate_per_s // 4), int(clock.elapsed_s() * 1_000_000)
         )
@@ -162,8 +163,14 @@ class Publisher:
 
     def _settle(self, claim: Claim, observation: Observation, *, sent: bool = False) -> Settlement:
         # As others found it: this attempt's own failure says nothing about whether it is alone.
-        sink_up = self.breaker.state == "closed" and self.breaker.failures == 0
+        sink_up = (
+            self.breaker.state == "closed"
+            and self.breaker.failures == 0
+            and self._weather.fair_beside(claim.lane_id)
+        )
         if sent:
+            failed = health(observation) == "down"
+            self._weather = self._weather.seen(claim.lane_id, failed=failed)
             self._learn(observation)
         return settle(claim, observation, self._policy, self._uniform(), sink_up=sink_up)
 

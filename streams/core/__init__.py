@@ -13,6 +13,7 @@ Read in the order of the journey:
 `verdict`: accepted, for a person, dead, or to wait.
 `decided`: what is known before a chunk is decided, and what follows from it.
 `admission`: a chunk, decided record by record.
+`mark`: what the state remembers of an identity.
 `level`: readings that grow with what was accepted.
 `output`: the records that others read.
 `parked`: what a person or a programmer must look at.

@@ -1,5 +1,6 @@
 """Marks: what the state remembers of an identity, 17 bytes a copy can be compared with.
 
+In: a content digest, a verdict's class, an offset. Out: 17 bytes, and each of them back.
 Half the content digest tells a copy from a conflict; the class of its verdict and the offset of
 its first copy are there for the merge of two owners and for whoever traces an event.
 """

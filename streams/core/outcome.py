@@ -31,6 +31,8 @@ class Retry:
     """Stripe's own wish; None leaves it to the backoff."""
     slow_down: bool = False
     """Whether the pace of all lanes should drop."""
+    charge: Charge = "never"
+    """Whose failure it is; only one of this lane's own uses up an attempt."""
 
 
 @dataclass(frozen=True, slots=True)

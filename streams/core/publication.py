@@ -187,9 +187,10 @@ RULES: Final = (
     Rule(
         "lane_busy",
         "409 `too_many_concurrent_requests`",
-        "Retry with the next key: another request for this customer and meter was in flight.",
+        "Retry with the next key: another request for this customer and meter was in flight. Uses "
+        "up an attempt while Stripe answers others: a lane that stays busy has a foreign writer.",
         lambda a, _h: a.status == 409 and a.error_code == "too_many_concurrent_requests",
-        lambda a, h: Retry(h.key_generation + 1, a.retry_after_ms),
+        lambda a, h: Retry(h.key_generation + 1, a.retry_after_ms, charge="if_sink_up"),
     ),
     Rule(
         "too_old",
@@ -253,6 +254,17 @@ _TRANSPORT: Final = (
 def contract() -> tuple[tuple[str, str, str], ...]:
     """Every row as (name, observed, meaning), in order: what documentation is generated from."""
     return tuple((rule.name, rule.observed, rule.meaning) for rule in RULES) + _TRANSPORT
+
+
+def codes() -> dict[str, frozenset[str]]:
+    """Stripe's error codes that a row knows by name; every other is told by its status alone."""
+    return {
+        "duplicate": _DUPLICATE_CODES,
+        "too_old": _PAST_CODES,
+        "future": _FUTURE_CODES,
+        "no_meter": _METER_CODES,
+        "bad_data": _DATA_CODES,
+    }
 
 
 def rule_for(answer: Answer, history: History) -> Rule:

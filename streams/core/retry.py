@@ -110,6 +110,29 @@ class Breaker:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """The last answers over all lanes: is a failure this lane's own, or does it rain on everybody?
+
+    The breaker sees failures in a row. A sink that fails every other request never opens it, and
+    in a backlog of thousands some meter event would fail again and again by chance alone.
+    """
+
+    answers: tuple[tuple[int, bool], ...] = ()
+    """(lane, whether it failed), the oldest first."""
+    answers_max: int = 64
+    """So many are remembered."""
+
+    def seen(self, lane: int, *, failed: bool) -> "Weather":
+        """One more answer."""
+        return replace(self, answers=(*self.answers, (lane, failed))[-self.answers_max :])
+
+    def fair_beside(self, lane: int) -> bool:
+        """Whether at most a tenth of what other lanes saw were failures; nothing seen is fair."""
+        others = [failed for other, failed in self.answers if other != lane]
+        return sum(others) * 10 <= len(others)
+
+
 MICRO = 1_000_000
 """Millionths of a token in a token: a bucket counts in these, so that no float drifts."""
 

@@ -4,7 +4,7 @@ In: the claim, what was seen, and how the sink is doing for everybody else. Out:
 Also the question before the first byte: may this claim be sent at all (`may_send`)?
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, assert_never
 
 from streams.core.lane import Claim, DeadKind, Evidence, Settlement
@@ -138,45 +138,23 @@ def settle(
             return _dead(claim, "refused", evidence, claim.key_generation + 1)
         case Collision():
             return _dead(claim, "ambiguous", evidence, claim.key_generation)
-        case Systemic() | Hold() | Retry():
-            return _waiting(
-                claim,
-                evidence,
-                _delay_ms(claim, outcome, policy, uniform),
-                _next_key(claim, outcome),
+        case Retry():
+            return _retried(claim, outcome, policy, evidence, uniform, sink_up=sink_up)
+        case Systemic():
+            delay_ms = policy.backoff.delay_ms(
+                claim.previous_attempts + 1, uniform, outcome.retry_after_ms
             )
+            return _waiting(claim, evidence, delay_ms, claim.key_generation)
+        case Hold(until_us):
+            # Stripe's clock said "future": even if ours disagrees, never ask again at once.
+            waited_ms = policy.backoff.delay_ms(claim.previous_attempts + 1, uniform)
+            delay_ms = max((until_us - claim.now_us) // 1_000, waited_ms)
+            return _waiting(claim, evidence, delay_ms, claim.key_generation + 1)
         case Ambiguous():
             delay_ms = policy.backoff.delay_ms(
                 claim.previous_attempts + 1, uniform, outcome.after_ms
             )
             return _ambiguous(claim, outcome, policy, evidence, delay_ms, sink_up=sink_up)
-        case _:
-            assert_never(outcome)
-
-
-def _delay_ms(
-    claim: Claim, outcome: Systemic | Hold | Retry, policy: PublishPolicy, uniform: float
-) -> int:
-    failures = claim.previous_attempts + 1
-    match outcome:
-        case Systemic(retry_after_ms=wish_ms) | Retry(after_ms=wish_ms):
-            return policy.backoff.delay_ms(failures, uniform, wish_ms)
-        case Hold(until_us):
-            # Stripe's clock said "future": even if ours disagrees, never ask again at once.
-            waited_ms = policy.backoff.delay_ms(failures, uniform)
-            return max((until_us - claim.now_us) // 1_000, waited_ms)
-        case _:
-            assert_never(outcome)
-
-
-def _next_key(claim: Claim, outcome: Systemic | Hold | Retry) -> int:
-    match outcome:
-        case Retry(generation):
-            return generation
-        case Hold():
-            return claim.key_generation + 1
-        case Systemic():
-            return claim.key_generation
         case _:
             assert_never(outcome)
 
@@ -200,6 +178,26 @@ def health(observation: Observation) -> Literal["up", "down", "neutral"]:
 
 def _charged(charge: Charge, *, sink_up: bool) -> bool:
     return charge == "always" or (charge == "if_sink_up" and sink_up)
+
+
+def _retried(
+    claim: Claim,
+    outcome: Retry,
+    policy: PublishPolicy,
+    evidence: Evidence,
+    uniform: float,
+    *,
+    sink_up: bool,
+) -> Settlement:
+    """Nothing was recorded by this attempt; a failure of its own lane uses up an attempt."""
+    key = outcome.next_key_generation
+    delay_ms = policy.backoff.delay_ms(claim.previous_attempts + 1, uniform, outcome.after_ms)
+    if not _charged(outcome.charge, sink_up=sink_up):
+        return _waiting(claim, evidence, delay_ms, key)
+    if claim.attempts_used + 1 < policy.attempts_max:
+        return replace(_waiting(claim, evidence, delay_ms, key), attempt_used=True)
+    kind: DeadKind = "ambiguous" if claim.possibly_executed else "exhausted"
+    return replace(_dead(claim, kind, evidence, key), attempt_used=True)
 
 
 def _ambiguous(

@@ -7,6 +7,7 @@ import pytest
 
 from streams.core.observation import Answer, MaybeSent, NotSent
 from tests.unit.agents.lanes import (
+    DOWN,
     LIMITS,
     REFUSED_KEY,
     THROTTLED,
@@ -143,6 +144,24 @@ async def test_a_failure_is_its_own_only_while_others_are_served(bench: Bench) -
     await bench.publish(claim())
     bench.sink.answers = [MaybeSent("ReadTimeout")]
     assert (await bench.publish(claim())).attempt_used
+
+
+async def test_a_sink_that_fails_every_other_request_uses_nothing_up(bench: Bench) -> None:
+    """The breaker never opens, so nobody is told; yet no failure is one lane's own."""
+    charged = 0
+    for number in range(40):
+        bench.sink.answers = [DOWN, recorded(number)]
+        charged += (await bench.publish(claim(number))).attempt_used
+        await bench.publish(claim(1_000 + number))
+        assert bench.sink_state() == "closed"
+    assert charged == 1, "only the first, before anybody else had failed"
+
+
+async def test_among_healthy_lanes_the_failing_one_is_charged_each_time(bench: Bench) -> None:
+    for number in range(20):
+        bench.sink.answers = [DOWN]
+        assert (await bench.publish(claim(7))).attempt_used
+        await bench.publish(claim(1_000 + number))
 
 
 async def test_a_healthy_answer_closes_the_count(bench: Bench) -> None:

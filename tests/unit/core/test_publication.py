@@ -30,6 +30,9 @@ DUPLICATE = Answer(
 )
 
 
+BUSY = Retry(1, charge="if_sink_up")
+
+
 def said(status: int, code: str | None = None, message: str | None = None) -> Answer:
     return Answer(
         status,
@@ -108,7 +111,7 @@ TABLE: list[tuple[str, Observation, History, Outcome]] = [
         FIRST,
         Ambiguous(0, after_ms=KEY_IN_USE_WAIT_MS),
     ),
-    ("lane_busy", said(409, "too_many_concurrent_requests"), FIRST, Retry(1)),
+    ("lane_busy", said(409, "too_many_concurrent_requests"), FIRST, BUSY),
     ("unclear", said(409, "lock_timeout"), FIRST, Ambiguous(0)),
     (
         "too_old",

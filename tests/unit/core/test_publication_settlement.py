@@ -112,7 +112,8 @@ OK = Answer(200, True, ID, request_id="req_1")
         (FIRST, said(500), "ambiguous", None, 0, True, True, 250),
         (FIRST, said(429, "lock_timeout"), "ambiguous", None, 0, True, False, 250),
         (FIRST, said(400, "timestamp_in_future"), "pending", None, 1, False, False, 250),
-        (FIRST, said(409, "too_many_concurrent_requests"), "pending", None, 1, False, False, 250),
+        (FIRST, said(409, "too_many_concurrent_requests"), "pending", None, 1, False, True, 250),
+        (DOUBTED, said(409, "too_many_concurrent_requests"), "ambiguous", None, 1, True, True, 500),
     ],
 )
 def test_what_an_attempt_does_to_its_meter_event(  # noqa: PLR0917 - columns of a table
@@ -150,6 +151,20 @@ def test_attempts_are_used_up_only_while_the_sink_answers_others() -> None:
     assert (down.state, down.attempt_used) == ("ambiguous", False)
     up = conclude(tired, MaybeSent("x"), sink_up=True)
     assert (up.state, up.dead_kind, up.retry_delay_ms) == ("dead", "ambiguous", None)
+
+
+@pytest.mark.parametrize(("claim", "kind"), [(FIRST, "exhausted"), (DOUBTED, "ambiguous")])
+def test_a_lane_that_somebody_else_keeps_busy_is_exhausted_in_the_end(
+    claim: Claim, kind: str
+) -> None:
+    busy = said(409, "too_many_concurrent_requests")
+    tired = replace(claim, attempts_used=POLICY.attempts_max - 1)
+    down = conclude(tired, busy, sink_up=False)
+    assert (down.dead_kind, down.attempt_used) == (None, False)
+    dead = conclude(tired, busy, sink_up=True)
+    assert (dead.state, dead.dead_kind, dead.attempt_used) == ("dead", kind, True)
+    assert dead.possibly_executed == claim.possibly_executed
+    assert dead.key_generation == claim.key_generation + 1
 
 
 def test_evidence_keeps_what_a_person_will_ask_for() -> None:

@@ -9,6 +9,7 @@ from streams.core.retry import (
     Breaker,
     BreakerPolicy,
     Bucket,
+    Weather,
 )
 
 UNIFORM = st.floats(0, 1, exclude_max=True)
@@ -158,3 +159,24 @@ def test_a_bucket_never_exceeds_burst_plus_rate(
         bucket, wait_us = bucket.take(now_us)
         taken += wait_us == 0
     assert taken <= burst + now_us * rate_per_s // MICRO
+
+
+def test_weather_is_fair_while_at_most_a_tenth_of_the_others_failed() -> None:
+    weather = Weather()
+    assert weather.fair_beside(1)
+    for lane in range(2, 11):
+        weather = weather.seen(lane, failed=False)
+    weather = weather.seen(11, failed=True)
+    assert weather.fair_beside(1)
+    assert weather.fair_beside(11), "its own failure is not the weather"
+    weather = weather.seen(12, failed=True)
+    assert not weather.fair_beside(1)
+
+
+def test_weather_forgets() -> None:
+    weather = Weather(answers_max=4).seen(9, failed=True)
+    for _ in range(4):
+        assert not weather.fair_beside(1)
+        weather = weather.seen(2, failed=False)
+    assert weather.fair_beside(1)
+    assert len(weather.answers) == 4
