@@ -24,6 +24,7 @@ from streams.agents.admit import WAITS_FOR_LEDGER, Admitter
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
+from streams.agents.holds import Holds
 from streams.agents.memory import PartitionMemory, memories_of
 from streams.agents.publish import Lent, Publisher
 from streams.agents.rejections import Rejections, report_samples
@@ -56,6 +57,7 @@ class Parts:
     book: CatalogueBook
     admitter: Admitter
     facts: FactSender
+    holds: Holds
     publisher: Publisher
     dead_letters: DeadLetterPump
     rejections: Rejections
@@ -198,6 +200,7 @@ class Service:
             memories = memories_of(parts.feeder.tables.values())
             await parts.facts.send(memories)
             self._forget_closed(parts, memories)
+            await parts.holds.report(parts.feeder.held)
             self._resume_waiting(parts)
             await asyncio.sleep(pause_s)
 
@@ -214,7 +217,9 @@ class Service:
                 )
 
     def _resume_waiting(self, parts: Parts) -> None:
-        """Partitions that waited for the catalogue alone go on once it can be read."""
+        """Partitions go on once what they waited for is there: the catalogue, or a decision."""
+        for partition in parts.holds.skipped(parts.book.orders):
+            parts.feeder.resume(partition)
         if parts.book.age_s() > 2 * self.settings.catalogue_refresh_s:
             return
         for partition, reason in parts.feeder.held.items():
@@ -285,4 +290,6 @@ class Service:
         for state, count in publish.states.items():
             yield "usage_settlements_total", state, count
         yield from report_samples(parts.rejections.figures)
+        for scope, count in parts.book.orders.pauses.items():
+            yield "usage_publishing_paused", scope, count
         yield "usage_sink_open", None, int(parts.publisher.breaker.state != "closed")

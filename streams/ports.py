@@ -7,6 +7,7 @@ from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Observation
+from streams.core.orders import HeldRecord, Orders
 from streams.core.rejection import ErrorReport, UnreadableReport
 
 
@@ -49,6 +50,18 @@ class CatalogueLedger(Protocol):
 
     async def notice_us(self) -> int:
         """How long ahead a change must be announced. Raises `LedgerUnavailableError`."""
+        ...
+
+    async def orders(self) -> Orders:
+        """What operators ordered. Raises `LedgerUnavailableError`."""
+        ...
+
+
+class HoldLedger(Protocol):
+    """Where a worker says which records hold its partitions."""
+
+    async def report_held(self, held: HeldRecord, worker: str) -> None:
+        """Once more; a repetition only says that it still does. Raises `LedgerUnavailableError`."""
         ...
 
 

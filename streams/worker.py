@@ -31,6 +31,7 @@ from streams.agents.admit import Admitter
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
+from streams.agents.holds import Holds
 from streams.agents.publish import Publisher, PublishLimits
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Resource, Service
@@ -78,8 +79,11 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         topics.ADMIT_LOG,
         record_bytes_max=topics.PACKED_BYTES_MAX,
     )
-    book = CatalogueBook(ledger.catalogue, clock, settings.horizon_h * HOUR_US)
-    admitter = Admitter(book, _outputs(settings), packed_log, clock, home_of(settings.partitions))
+    book = CatalogueBook(ledger, clock, settings.horizon_h * HOUR_US)
+    holds = Holds(ledger, clock, name)
+    admitter = Admitter(
+        book, _outputs(settings), packed_log, clock, home_of(settings.partitions), holds.note
+    )
     request_s_max = (settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms) / 1_000
     limits = PublishLimits(
         worker=name,
@@ -102,6 +106,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         book=book,
         admitter=admitter,
         facts=FactSender(ledger),
+        holds=holds,
         publisher=Publisher(ledger, sink, clock, limits, random.random),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
         rejections=Rejections(ledger.rejections, StripeEvents(sink), clock),

@@ -30,19 +30,24 @@ BEGIN
 END
 $$;
 
--- Lanes that are lent next; they stay locked until the transaction ends. None while halted.
+-- Lanes that are lent next; they stay locked until the transaction ends. None while halted, none
+-- that a pause concerns.
 CREATE FUNCTION ledger.lock_lanes_v1(most integer) RETURNS SETOF bigint
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    pausing boolean;
 BEGIN
     -- Before any lane: mapping a customer takes the same two in this order.
     PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
     IF EXISTS (SELECT FROM ledger.halt WHERE lifted_at IS NULL) THEN
         RETURN;
     END IF;
+    SELECT EXISTS (SELECT FROM ledger.pause WHERE resumed_at IS NULL) INTO pausing;
     RETURN QUERY
         SELECT l.lane_id FROM ledger.lane l
         WHERE l.next_due_at <= now() AND NOT l.paused
+          AND NOT (pausing AND ledger.is_paused(l.customer, l.event_name))
           AND (l.claimed_until IS NULL OR l.claimed_until <= now())
         ORDER BY l.next_due_at LIMIT most
         FOR NO KEY UPDATE SKIP LOCKED;

@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 from streams.adapters.ledger_audit import LedgerAudit
 from streams.adapters.ledger_catalogue import LedgerCatalogue
 from streams.adapters.ledger_facts import LedgerFacts
+from streams.adapters.ledger_orders import LedgerOrders
 from streams.adapters.ledger_pool import LedgerPool, LedgerRefusedError
 from streams.adapters.ledger_publishing import LedgerPublishing
 from streams.adapters.ledger_rejections import LedgerRejections
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer
 from streams.core.lane import Claim, Settlement
+from streams.core.orders import HeldRecord, Orders
 
 __all__ = ["Ledger", "LedgerRefusedError", "open_ledger"]
 
@@ -28,6 +30,7 @@ class Ledger:
         self.catalogue = LedgerCatalogue(pool)
         self.audit = LedgerAudit(pool)
         self.rejections = LedgerRejections(pool)
+        self.operators = LedgerOrders(pool)
 
     async def apply_facts(self, batch: FactBatch) -> LedgerAnswer:
         """See `LedgerFacts.apply_facts`."""
@@ -40,6 +43,18 @@ class Ledger:
     async def load_catalogue(self) -> tuple[list[MeterVersion], int]:
         """See `LedgerCatalogue.load_catalogue`."""
         return await self.catalogue.load_catalogue()
+
+    async def notice_us(self) -> int:
+        """See `LedgerCatalogue.notice_us`."""
+        return await self.catalogue.notice_us()
+
+    async def orders(self) -> Orders:
+        """See `LedgerOrders.orders`."""
+        return await self.operators.orders()
+
+    async def report_held(self, held: HeldRecord, worker: str) -> None:
+        """See `LedgerOrders.report_held`."""
+        await self.operators.report_held(held, worker)
 
     async def cut_entries(self, limit: int) -> int:
         """See `LedgerPublishing.cut_entries`."""

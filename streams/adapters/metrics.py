@@ -45,6 +45,7 @@ METRICS: Final = (
     MetricName("usage_report_failures_total", "counter", None, "reports not noted: told again"),
     MetricName("usage_webhooks_refused_total", "counter", "why", "calls that were not Stripe's"),
     MetricName("usage_webhooks_ignored_total", "counter", "type", "events of other types"),
+    MetricName("usage_publishing_paused", "gauge", "scope", "pauses of publishing in force"),
     MetricName("usage_sink_open", "gauge", None, "1 while Stripe counts as down for all"),
 )
 

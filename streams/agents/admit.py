@@ -20,7 +20,9 @@ from streams.core import fact_codec
 from streams.core.admission import decide
 from streams.core.catalogue import Catalogue
 from streams.core.decided import AwaitFresh, Decided, Hold, Place
+from streams.core.identity import log_uuid
 from streams.core.level import encode_key, encode_reading
+from streams.core.orders import HeldRecord, fingerprint
 from streams.engine.chunk import Chunk
 from streams.engine.errors import DeliveryFailed, PartitionHeld
 from streams.engine.log import anchor_of
@@ -42,6 +44,10 @@ class AdmitFigures:
     verdicts: Counter[str] = field(default_factory=Counter)
 
 
+def _nobody_asks(_held: HeldRecord) -> None:
+    """For tests and replays without a ledger to tell."""
+
+
 class Admitter:
     """The agent's body: one chunk at a time."""
 
@@ -52,12 +58,14 @@ class Admitter:
         packed_log: PackedLog,
         clock: Clock,
         home: Callable[[bytes], int],
+        note_held: Callable[[HeldRecord], None] = _nobody_asks,
     ) -> None:
         self._book = book
         self._outputs = outputs
         self._packed_log = packed_log
         self._clock = clock
         self._home = home
+        self._note_held = note_held
         self.figures = AdmitFigures()
 
     async def admit(self, chunk: Chunk) -> None:
@@ -77,6 +85,8 @@ class Admitter:
         if decided.last >= chunk.records[0].offset:
             await self._settle(chunk, memory, decided, catalogue)
         if isinstance(decided.stop, Hold):
+            if decided.stop.by_record:
+                self._note_held(held_record(chunk, decided.stop))
             raise PartitionHeld(decided.stop.reason)
         chunk.settled()
 
@@ -113,6 +123,7 @@ class Admitter:
             readings=memory.readings,
             floor_us=chunk.table.floor_us,
             suspect=chunk.suspect,
+            skips=self._book.orders.of(log_uuid(chunk.log.topic_id), partition),
         )
 
     async def _settle(
@@ -158,6 +169,19 @@ def _without_ledger(so_far: tuple[Decided, Catalogue] | None) -> tuple[Decided, 
     decided, catalogue = so_far
     decided.stop = Hold(decided.last + 1, WAITS_FOR_LEDGER)
     return decided, catalogue
+
+
+def held_record(chunk: Chunk, stop: Hold) -> HeldRecord:
+    """The record that a chunk stopped before."""
+    record = next(record for record in chunk.records if record.offset == stop.offset)
+    return HeldRecord(
+        log_id=log_uuid(chunk.log.topic_id),
+        partition=chunk.log.partition,
+        offset=record.offset,
+        fingerprint=fingerprint(record.key, record.value),
+        reason=stop.reason,
+        record_bytes=len(record.value or b""),
+    )
 
 
 def settlement_of(chunk: Chunk, decided: Decided, catalogue: Catalogue) -> Settlement:

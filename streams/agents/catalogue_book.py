@@ -8,6 +8,7 @@ import structlog
 from streams.adapters.clock import Clock
 from streams.core.catalogue import Catalogue, is_prefix
 from streams.core.instant import DAY_US, HOUR_US
+from streams.core.orders import Orders
 from streams.ports import CatalogueLedger, LedgerUnavailableError
 
 DEFAULT_HORIZON_US: Final = 7 * DAY_US
@@ -39,6 +40,8 @@ class CatalogueBook:
         self._clock = clock
         self._horizon_us = horizon_us
         self._catalogue: Catalogue | None = None
+        self.orders = Orders()
+        """What operators ordered, of the same reading: there before anything is judged."""
         self._asked_at_s = float("-inf")
         self._changed = asyncio.Condition()
         self._wanted = asyncio.Event()
@@ -64,6 +67,7 @@ class CatalogueBook:
             # The ledger enforces the notice, so the ledger says how long a reading is good for.
             notice_us = await self._ledger.notice_us()
             versions, now_us = await self._ledger.load_catalogue()
+            orders = await self._ledger.orders()
         except LedgerUnavailableError as error:
             log.warning("ledger_unavailable", doing="catalogue", error=str(error))
             return False
@@ -75,7 +79,7 @@ class CatalogueBook:
             raise CatalogueContradictionError(message)
         if before is None or before.hash != catalogue.hash:
             log.info("catalogue", lines=len(catalogue.versions), hash=catalogue.hash.hex())
-        self._catalogue, self._asked_at_s = catalogue, asked_at_s
+        self._catalogue, self._asked_at_s, self.orders = catalogue, asked_at_s, orders
         async with self._changed:
             self._changed.notify_all()
         return True

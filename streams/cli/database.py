@@ -16,6 +16,7 @@ Connection = psycopg.Connection[dict[str, Any]]
 
 CONNECT_TIMEOUT_S: Final = 5
 STATEMENT_TIMEOUT_MS: Final = 120_000
+_PARTS: Final = ("catalogue", "audit", "pauses", "rejections")
 
 
 @contextmanager
@@ -105,8 +106,7 @@ def ledger_rows(
     Raises:
         psycopg.Error: the database refused it or went away.
     """
-    parts = ("catalogue", "audit", "rejections")
-    files_of = (load_queries("ledger", f"queries_{part}.sql") for part in parts)
+    files_of = (load_queries("ledger", f"queries_{part}.sql") for part in _PARTS)
     query = next(queries[name] for queries in files_of if name in queries)
     with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
         cursor.execute(query.statement, values or {})

@@ -23,7 +23,8 @@ def tell_held(facts: Mapping[str, Any]) -> int:
     if count:
         terminal.say(
             "a held partition admits nothing until its cause is gone and its worker was started "
-            "again; the others go on, and nothing of it is lost meanwhile"
+            "again; the others go on, and nothing of it is lost meanwhile. One that waits at a "
+            "single record can go on without it: `tailrace held list`"
         )
     return count
 

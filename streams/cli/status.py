@@ -8,6 +8,7 @@ from streams.cli import terminal
 from streams.cli.database import Connection, connected, row, rows
 from streams.cli.held import tell_held
 from streams.cli.options import Dir, Json
+from streams.cli.pauses import read_pauses
 from streams.cli.stack import resolve
 from streams.core.instant import SECOND_US, wire_text
 
@@ -98,6 +99,7 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
             }
             for r in rows(ledger, "status_audits")
         ],
+        "pauses": read_pauses(ledger),
         "halts": [
             {"kind": r["kind"], "age_s": age_s(r["since_us"]), "detail": r["detail"]}
             for r in rows(ledger, "active_halts")
@@ -149,8 +151,15 @@ def _remarks(figures: dict[str, Any]) -> list[str]:
     remarks = [
         f"PUBLISHING STANDS STILL: {halt['kind']}, {halt['detail']}" for halt in figures["halts"]
     ]
+    remarks += [
+        f"PUBLISHING IS PAUSED: {pause['scope']} {pause['subject'] or ''} by {pause['by']}: "
+        f"{pause['reason']}; {pause['units_waiting']} units wait: `tailrace pause list`"
+        for pause in figures["pauses"]
+    ]
     if waiting["entries_unmapped"]:
         remarks.append("usage is held for unmapped tenants: `tailrace customers list`")
+    if waiting["lanes_paused"]:
+        remarks.append(f"{waiting['lanes_paused']} lanes are stopped: `tailrace pause list`")
     if waiting["levels_held"]:
         remarks.append(f"{waiting['levels_held']} series are held: `tailrace audit`")
     kinds = {item["kind"] for item in figures["parked"]}

@@ -11,7 +11,9 @@ Read in the order of the journey:
 `meters_file`: `meters.toml` as new lines of that book.
 `window`: the half-open window of an instant.
 `verdict`: accepted, for a person, dead, or to wait.
+`orders`: what operators decided about single records.
 `decided`: what is known before a chunk is decided, and what follows from it.
+`hold`: records that nothing may decide, and what skipping one means.
 `admission`: a chunk, decided record by record.
 `mark`: what the state remembers of an identity.
 `level`: readings that grow with what was accepted.

@@ -8,7 +8,7 @@ facts to tell. Nothing given is changed, so a chunk that is not settled leaves n
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from streams.core import output
+from streams.core import hold, output
 from streams.core.catalogue import RULES, Catalogue
 from streams.core.decided import AwaitFresh, Decided, Hold, Place, SourceRecord
 from streams.core.envelope import decode
@@ -27,6 +27,7 @@ from streams.core.fact import CanaryFact, CorrectionFact, EventFact, Series
 from streams.core.instant import MINUTE_US
 from streams.core.level import CellKey, Tally
 from streams.core.mark import content_of, encode_mark, same_content
+from streams.core.orders import Skip
 from streams.core.parked import dead_item, review_item
 from streams.core.verdict import (
     AHEAD_MAX_US,
@@ -65,7 +66,10 @@ def decide(
     ]
     admission.remember(contents)
     for record, content in zip(records, contents, strict=True):
-        decided.stop = admission.take(record, content)
+        if record.offset in place.skips and (skip := hold.skip_of(record, place.skips)):
+            admission.skip(record, content, skip)
+        else:
+            decided.stop = admission.take(record, content)
         if decided.stop is not None:
             break
         decided.last = record.offset
@@ -98,14 +102,13 @@ class _Admission:
         at_home = self.place.home(record.key or b"") == self.place.partition
         match content:
             case UsageEvent():
-                return self._usage(record, content) if at_home else _astray(record)
+                return self._usage(record, content) if at_home else hold.astray(record)
             case Malformed(reason, path):
                 self._dead(record, None, Dead(reason, path))
             case Unsupported(version):
-                reason = f"schema version {version} is unknown here: upgrade the workers"
-                return Hold(record.offset, reason)
+                return hold.unsupported(record, version)
             case Correction() | Conflict() | Canary() if not at_home:
-                return _astray(record)
+                return hold.astray(record)
             case Correction():
                 return self._correction(record, content)
             case Conflict(event, first_content, of_correction):
@@ -115,6 +118,10 @@ class _Admission:
             case _ as unreachable:
                 assert_never(unreachable)
         return None
+
+    def skip(self, record: SourceRecord, content: Decoded, skip: Skip) -> None:
+        """Dead-letters a record because a person decided so, whatever it says."""
+        self._dead(record, hold.first_identity(content, self.known), hold.skipped(skip))
 
     def close(self) -> None:
         """Puts what the chunk added onto the readings as they stood."""
@@ -288,11 +295,3 @@ class _Admission:
         if tally is None:
             tally = self.cells[cell] = Tally(offset)
         tally.add(offset, 0, int.from_bytes(event.content, "big") if content is None else content)
-
-
-def _astray(record: SourceRecord) -> Hold:
-    reason = (
-        f"the record at offset {record.offset} belongs on another partition; its producer "
-        "does not use Kafka's murmur2, or the partition count was changed"
-    )
-    return Hold(record.offset, reason)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from streams.core.fact_codec import StoredFact
 from streams.core.level import Key, Reading
+from streams.core.orders import Skips
 
 Lookup = Callable[[Sequence[bytes]], Sequence[bytes | None]]
 Keyed = tuple[bytes | None, bytes]
@@ -39,6 +40,7 @@ class Place:
     `lookup` answers for ids in order with their stored mark or None, `home` for a key with the
     partition it belongs on. `floor_us` is the greatest `received_at` that the state has dropped.
     `suspect` is the offset of a record that has killed workers: it is parked without being read.
+    `skips` are records that a person decided to dead-letter, by offset.
     """
 
     topic: str
@@ -48,6 +50,7 @@ class Place:
     readings: Mapping[Key, Reading]
     floor_us: int
     suspect: int | None = None
+    skips: Skips = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Hold:
 
     offset: int
     reason: str
+    by_record: bool = False
+    """It is this one record that cannot be decided, so a person may decide to skip it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from streams.core.decided import Keyed
 from streams.core.fact import Applied, CellFact, FactBatch, LedgerAnswer, LevelFact, WentBack
 from streams.core.fact_codec import StoredFact
 from streams.core.level import CellKey, Key
+from streams.core.orders import HeldRecord, Orders
 from streams.ports import LedgerUnavailableError
 from tests.support.events import CATALOGUE, METERS, Record
 
@@ -186,6 +187,8 @@ class Ledger:
         self.versions: list[MeterVersion] = list(METERS)
         self.now_us = CATALOGUE.read_at_us
         self.away = False
+        self.ordered = Orders()
+        self.held: list[HeldRecord] = []
         self.levels: dict[Key, LevelFact] = {}
         self.cells: dict[Key, CellFact] = {}
         self.facts: dict[object, StoredFact] = {}
@@ -249,6 +252,15 @@ class Ledger:
     async def notice_us(self) -> int:
         self._check()
         return DEFAULT_NOTICE_US
+
+    async def orders(self) -> Orders:
+        self._check()
+        return self.ordered
+
+    async def report_held(self, held: HeldRecord, worker: str) -> None:
+        self._check()
+        assert worker
+        self.held.append(held)
 
     def _check(self) -> None:
         if self.away:

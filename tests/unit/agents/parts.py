@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from streams.agents.admit import AdmitFigures
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.facts import FactFigures
+from streams.agents.holds import Holds
 from streams.agents.publish import Lent, PublishFigures
 from streams.agents.rejections import RejectionFigures
 from streams.app import Parts, Resource, Service
@@ -128,6 +129,8 @@ class ServiceBench:
         self.book = CatalogueBook(self.ledger, self.clock)
         self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
         self.facts, self.sweeper = Sender(), Sweeper()
+        self.facts = Sender()
+        self.holds = Holds(self.ledger, self.clock, "w1")
         self.opened: list[str] = []
         self.service = Service(settings, self.make, self.clock, self.fail_stop)
 
@@ -136,6 +139,7 @@ class ServiceBench:
             book=self.book,
             admitter=cast("Any", self.admitter),
             facts=cast("Any", self.facts),
+            holds=self.holds,
             publisher=cast("Any", self.publisher),
             dead_letters=cast("Any", Pump()),
             rejections=cast("Any", self.sweeper),

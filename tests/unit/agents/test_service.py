@@ -13,6 +13,7 @@ from streams.agents.admit import WAITS_FOR_LEDGER
 from streams.agents.memory import memory_of
 from streams.app import Service
 from streams.core.instant import HOUR_US
+from streams.core.orders import Orders
 from streams.core.retry import Breaker
 from streams.engine.chunk import Chunk
 from streams.engine.errors import PartitionHeld
@@ -183,6 +184,7 @@ async def test_every_metric_of_the_table_is_fed(bench: ServiceBench) -> None:
         getattr(bench.sweeper.figures, counter)["x"] = 1
     table = cast("PartitionTable", SimpleNamespace(applied=41, acknowledged=40))
     bench.feeder.tables, bench.feeder.held = {5: table}, {7: "held"}
+    bench.ledger.ordered = Orders(pauses={"tenant": 2})
     await bench.book.refresh()
     samples = list(bench.service.samples())
     assert {name for name, _, _ in samples} == {metric.name for metric in METRICS}
@@ -192,6 +194,7 @@ async def test_every_metric_of_the_table_is_fed(bench: ServiceBench) -> None:
     assert 'usage_partition_held{partition="7"} 1.0' in text
     assert 'usage_verdicts_total{verdict="accepted"} 2.0' in text
     assert "usage_sink_open 0.0" in text
+    assert 'usage_publishing_paused{scope="tenant"} 2.0' in text
 
 
 async def test_ledger_failures_of_both_sides_are_one_figure(bench: ServiceBench) -> None:

@@ -21,6 +21,7 @@ from streams.agents.memory import memory_of
 from streams.core.fact import FactBatch
 from streams.core.level import newer
 from streams.core.mark import earlier
+from streams.core.orders import HeldRecord
 from streams.engine.absorb import MergeRules
 from streams.engine.chunk import Chunk, Guards
 from streams.engine.crash_points import CrashAt, never
@@ -127,6 +128,7 @@ class Life:
         self.crash_at = crash_at
         self.held: str | None = None
         self.refused: list[ChunkRefused] = []
+        self.noted: list[HeldRecord] = []
         self.outputs = Outputs(world.broker, world.effects)
         self.producer = PackedProducer(world.broker, world.effects)
         self.book = CatalogueBook(world.ledger, world.clock)
@@ -136,6 +138,7 @@ class Life:
             PackedLog(self.producer, topics.ADMIT_LOG, record_bytes_max=1 << 20),
             world.clock,
             lambda _key: PARTITION,
+            self.noted.append,
         )
         self.sender = FactSender(world.ledger)
         world.ledger.witness = self._only_what_is_written

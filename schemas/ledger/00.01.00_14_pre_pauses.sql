@@ -1,0 +1,219 @@
+-- What operators order: publishing pauses, and single records that are skipped.
+SET LOCAL ROLE ledger_owner;
+
+-- While a row is not resumed, no lane it concerns is lent. Amounts wait and stay visible.
+CREATE TABLE ledger.pause (
+    pause_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope text NOT NULL CHECK (scope IN ('all', 'meter', 'tenant')),
+    -- The meter's or the tenant's name; empty for all.
+    subject text NOT NULL CHECK ((scope = 'all') = (subject = '')),
+    reason text NOT NULL CHECK (btrim(reason) <> ''),
+    paused_by text NOT NULL,
+    paused_at timestamptz NOT NULL DEFAULT now(),
+    -- Its row in audit_log: the receipt.
+    paused_receipt bigint NOT NULL REFERENCES ledger.audit_log,
+    resumed_by text,
+    resumed_at timestamptz,
+    resumed_why text,
+    resumed_receipt bigint REFERENCES ledger.audit_log,
+    CHECK ((resumed_at IS NULL) = (resumed_by IS NULL)
+           AND (resumed_at IS NULL) = (resumed_receipt IS NULL))
+);
+CREATE UNIQUE INDEX pause_active ON ledger.pause (scope, subject) WHERE resumed_at IS NULL;
+CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.pause
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Whether a pause concerns a lane. A tenant is paused through the customers it was ever mapped to,
+-- a meter through the event names it ever had: what shares a lane with them waits too.
+CREATE FUNCTION ledger.pause_concerns(scope text, subject text, customer text, event_name text)
+RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE scope
+        WHEN 'all' THEN true
+        WHEN 'meter' THEN EXISTS (SELECT FROM ledger.meter_version v
+                                  WHERE v.metric = subject
+                                    AND v.event_name = pause_concerns.event_name)
+        ELSE EXISTS (SELECT FROM ledger.customer c
+                     WHERE c.tenant_id = subject AND c.customer = pause_concerns.customer) END
+$$;
+
+CREATE FUNCTION ledger.is_paused(customer text, event_name text) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT EXISTS (SELECT FROM ledger.pause p
+                   WHERE p.resumed_at IS NULL
+                     AND ledger.pause_concerns(p.scope, p.subject, is_paused.customer,
+                                               is_paused.event_name))
+$$;
+
+-- Pause publishing. Claims hold the same lock shared, so none is lent after this has committed;
+-- what was lent before finishes. Done twice it says so and changes nothing.
+CREATE FUNCTION ledger.pause_v1(wanted_scope text, wanted_subject text, why text, who text)
+RETURNS TABLE (changed boolean, receipt bigint, by_whom text, since timestamptz, because text)
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    actor text := coalesce(who, session_user);
+BEGIN
+    IF btrim(coalesce(why, '')) = '' THEN
+        RAISE EXCEPTION 'reason: say why publishing is paused'
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF wanted_scope = 'meter' AND NOT EXISTS (SELECT FROM ledger.meter_version v
+                                                 WHERE v.metric = wanted_subject) THEN
+        RAISE EXCEPTION 'meter: there is no meter %', wanted_subject
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Give the name it has in meters.toml.';
+    END IF;
+    PERFORM pg_advisory_xact_lock(ledger.mapping_lock_key());
+    changed := NOT EXISTS (SELECT FROM ledger.pause p WHERE p.scope = wanted_scope
+                           AND p.subject = wanted_subject AND p.resumed_at IS NULL);
+    IF changed THEN
+        INSERT INTO ledger.audit_log (action, subject, actor, detail)
+        VALUES ('pause', rtrim(wanted_scope || ' ' || wanted_subject), actor,
+                jsonb_build_object('why', why))
+        RETURNING audit_id INTO receipt;
+        INSERT INTO ledger.pause (scope, subject, reason, paused_by, paused_receipt)
+        VALUES (wanted_scope, wanted_subject, why, actor, receipt);
+    END IF;
+    RETURN QUERY
+        SELECT pause_v1.changed, p.paused_receipt, p.paused_by, p.paused_at, p.reason
+        FROM ledger.pause p WHERE p.scope = wanted_scope AND p.subject = wanted_subject
+          AND p.resumed_at IS NULL;
+END
+$$;
+
+-- Publish again. Without a pause it says who ended the last one; no row: there never was one.
+CREATE FUNCTION ledger.resume_v1(wanted_scope text, wanted_subject text, why text, who text)
+RETURNS TABLE (changed boolean, receipt bigint, by_whom text, since timestamptz, because text)
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    actor text := coalesce(who, session_user);
+BEGIN
+    IF btrim(coalesce(why, '')) = '' THEN
+        RAISE EXCEPTION 'reason: say why publishing goes on'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM pg_advisory_xact_lock(ledger.mapping_lock_key());
+    changed := EXISTS (SELECT FROM ledger.pause p WHERE p.scope = wanted_scope
+                       AND p.subject = wanted_subject AND p.resumed_at IS NULL);
+    IF changed THEN
+        INSERT INTO ledger.audit_log (action, subject, actor, detail)
+        VALUES ('resume', rtrim(wanted_scope || ' ' || wanted_subject), actor,
+                jsonb_build_object('why', why))
+        RETURNING audit_id INTO receipt;
+        UPDATE ledger.pause p SET resumed_at = now(), resumed_by = actor, resumed_why = why,
+            resumed_receipt = resume_v1.receipt
+        WHERE p.scope = wanted_scope AND p.subject = wanted_subject AND p.resumed_at IS NULL;
+    END IF;
+    RETURN QUERY
+        SELECT resume_v1.changed, p.resumed_receipt, p.resumed_by, p.resumed_at, p.resumed_why
+        FROM ledger.pause p WHERE p.scope = wanted_scope AND p.subject = wanted_subject
+        ORDER BY p.pause_id DESC LIMIT 1;
+END
+$$;
+
+-- Records that hold their partition, as the workers report them again and again while they do.
+CREATE TABLE ledger.held_record (
+    log_id uuid NOT NULL,
+    partition integer NOT NULL,
+    record_offset bigint NOT NULL,
+    -- SHA-256 over key and value: what a decision on this record is bound to.
+    fingerprint text NOT NULL CHECK (fingerprint ~ '^[0-9a-f]{64}$'),
+    reason text NOT NULL,
+    record_bytes bigint NOT NULL,
+    worker text NOT NULL,
+    held_at timestamptz NOT NULL DEFAULT now(),
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (log_id, partition, record_offset)
+);
+
+-- Decisions to dead-letter exactly one record instead of waiting for code that can read it. They
+-- stand for ever: whatever reads the log again, with newer code too, decides the same.
+CREATE TABLE ledger.skip (
+    log_id uuid NOT NULL,
+    partition integer NOT NULL,
+    record_offset bigint NOT NULL,
+    fingerprint text NOT NULL,
+    reason text NOT NULL CHECK (btrim(reason) <> ''),
+    actor text NOT NULL,
+    decided_at timestamptz NOT NULL DEFAULT now(),
+    receipt bigint NOT NULL REFERENCES ledger.audit_log,
+    PRIMARY KEY (log_id, partition, record_offset)
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.skip
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Skip the record that a partition is held at. Only what a worker reports as held can be skipped,
+-- so a typing error in the offset never takes a healthy record. Done twice it says so.
+CREATE FUNCTION ledger.skip_record_v1(held_partition integer, held_offset bigint, why text, who text)
+RETURNS TABLE (changed boolean, receipt bigint, by_whom text, since timestamptz, because text)
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    h ledger.held_record;
+    passed bigint;
+    written bigint;
+BEGIN
+    IF btrim(coalesce(why, '')) = '' THEN
+        RAISE EXCEPTION 'reason: say why this record is not waited for'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- Of several logs the one that a worker reported last.
+    SELECT * INTO h FROM ledger.held_record r
+    WHERE r.partition = held_partition AND r.record_offset = held_offset
+    ORDER BY r.seen_at DESC LIMIT 1;
+    IF h.log_id IS NULL THEN
+        RAISE EXCEPTION 'offset: no worker is held at offset % of partition %', held_offset,
+            held_partition USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'See what is held with `tailrace held list`.';
+    END IF;
+    -- Whoever tells facts of this partition takes the same row first.
+    SELECT p.position INTO passed FROM ledger.position p
+    WHERE p.log_id = h.log_id AND p.partition = h.partition FOR UPDATE;
+    changed := NOT EXISTS (SELECT FROM ledger.skip s WHERE s.log_id = h.log_id
+                           AND s.partition = h.partition AND s.record_offset = h.record_offset);
+    IF changed AND passed >= h.record_offset THEN
+        RAISE EXCEPTION 'offset: partition % has gone on beyond %', held_partition, held_offset
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'The record was read after all: look at it with `tailrace trace`.';
+    END IF;
+    IF changed THEN
+        INSERT INTO ledger.audit_log (action, subject, actor, detail)
+        VALUES ('skip_record', format('%s[%s]@%s', h.log_id, h.partition, h.record_offset),
+                coalesce(who, session_user),
+                jsonb_build_object('why', why, 'held_because', h.reason,
+                                   'fingerprint', h.fingerprint))
+        RETURNING audit_id INTO written;
+        INSERT INTO ledger.skip (log_id, partition, record_offset, fingerprint, reason, actor,
+                                 receipt)
+        VALUES (h.log_id, h.partition, h.record_offset, h.fingerprint, why,
+                coalesce(who, session_user), written);
+    END IF;
+    RETURN QUERY
+        SELECT skip_record_v1.changed, s.receipt, s.actor, s.decided_at, s.reason
+        FROM ledger.skip s WHERE s.log_id = h.log_id AND s.partition = h.partition
+          AND s.record_offset = h.record_offset;
+END
+$$;
+
+REVOKE ALL ON FUNCTION ledger.pause_concerns(text, text, text, text), ledger.is_paused(text, text),
+    ledger.pause_v1(text, text, text, text), ledger.resume_v1(text, text, text, text),
+    ledger.skip_record_v1(integer, bigint, text, text)
+    FROM PUBLIC;
+GRANT SELECT ON ledger.pause, ledger.held_record, ledger.skip TO ledger_reader;
+GRANT INSERT ON ledger.held_record TO ledger_service;
+GRANT UPDATE (reason, worker, seen_at) ON ledger.held_record TO ledger_service;
+GRANT EXECUTE ON FUNCTION ledger.pause_concerns(text, text, text, text),
+    ledger.is_paused(text, text)
+    TO ledger_reader;
+GRANT EXECUTE ON FUNCTION ledger.pause_v1(text, text, text, text),
+    ledger.resume_v1(text, text, text, text), ledger.skip_record_v1(integer, bigint, text, text)
+    TO ledger_service, ledger_finance;
+GRANT EXECUTE ON FUNCTION ledger.resume_lane(bigint, text) TO ledger_service;
+
+RESET ROLE;
