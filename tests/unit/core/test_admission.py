@@ -300,7 +300,8 @@ def test_a_newer_schema_holds_the_partition_from_there() -> None:
     decided = Partition().decide(log_of([usage("a"), usage("b") | {"v": 2}, usage("c")]))
     assert decided.last == 0
     assert decided.counts == {"accepted": 1}
-    assert decided.stop == Hold(1, "schema version 2 is unknown here: upgrade the workers")
+    reason = "schema version 2 is unknown here: upgrade the workers"
+    assert decided.stop == Hold(1, reason, by_record=True)
 
 
 def test_a_record_away_from_home_holds_the_partition() -> None:

@@ -16,7 +16,7 @@ from streams.core.outcome import (
     Retry,
     Systemic,
 )
-from streams.core.publication import KEY_IN_USE_WAIT_MS, RULES, classify, contract, rule_for
+from streams.core.publication import KEY_IN_USE_WAIT_MS, RULES, classify, codes, contract, rule_for
 
 ID = "m1:abc"
 FIRST = History(ID, 1_000, key_generation=0, possibly_executed=False)
@@ -170,6 +170,14 @@ def test_the_contract_row_by_row(
 
 def test_every_row_of_the_contract_is_in_the_table() -> None:
     assert {name for name, _, _ in contract()} == {row[0] for row in TABLE}
+
+
+@pytest.mark.parametrize(
+    ("row", "code"), [(row, code) for row, names in codes().items() for code in sorted(names)]
+)
+def test_a_code_that_a_row_knows_leads_to_it(row: str, code: str) -> None:
+    assert rule_for(said(400, code), FIRST).name == row
+    assert rule_for(said(400, code), DOUBTED).name == row
 
 
 TEXTS = st.one_of(
