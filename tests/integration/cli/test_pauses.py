@@ -79,7 +79,9 @@ def test_what_cannot_be_is_refused_with_the_way_out(
     assert "next:" in refused.err
 
 
-def test_a_lane_that_publishing_stopped_is_listed_and_resumed(world: World) -> None:
+def test_a_lane_that_publishing_stopped_is_listed_and_resumed_by_finance(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with world.ledger.connect() as conn:
         conn.execute(
             "INSERT INTO ledger.lane (customer, event_name, paused, pause_reason)"
@@ -89,6 +91,9 @@ def test_a_lane_that_publishing_stopped_is_listed_and_resumed(world: World) -> N
     number = str(lane["lane"])
     assert f"tailrace resume --lane {number}" in world.cli("pause", "list").out
     assert world.cli("resume", "--lane", number, *WHY).code == 2
+    assert world.cli("resume", "--lane", number, *WHY, "--yes").code == 78
+    finance = world.ledger.dsn(world.ledger.login("ledger_finance"))
+    monkeypatch.setenv("TAILRACE_LEDGER_DSN", finance)
     assert world.cli("resume", "--lane", number, *WHY, "--yes").out == f"resumed lane {number}\n"
     again = world.cli("resume", "--lane", number, *WHY, "--yes")
     assert again.out == f"unchanged: not stopped, lane {number}\n"

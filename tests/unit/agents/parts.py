@@ -129,7 +129,6 @@ class ServiceBench:
         self.book = CatalogueBook(self.ledger, self.clock)
         self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
         self.facts, self.sweeper = Sender(), Sweeper()
-        self.facts = Sender()
         self.holds = Holds(self.ledger, self.clock, "w1")
         self.opened: list[str] = []
         self.service = Service(settings, self.make, self.clock, self.fail_stop)
