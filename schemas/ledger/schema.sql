@@ -2445,6 +2445,5 @@ GRANT EXECUTE ON FUNCTION ledger.pause_concerns(text, text, text, text),
 GRANT EXECUTE ON FUNCTION ledger.pause_v1(text, text, text, text),
     ledger.resume_v1(text, text, text, text), ledger.skip_record_v1(integer, bigint, text, text)
     TO ledger_service, ledger_finance;
-GRANT EXECUTE ON FUNCTION ledger.resume_lane(bigint, text) TO ledger_service;
 
 RESET ROLE;
