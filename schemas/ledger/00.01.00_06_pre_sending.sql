@@ -1,13 +1,30 @@
 -- The steps of claiming and settling. Lanes are always locked before their meter events.
 SET LOCAL ROLE ledger_owner;
 
--- End a meter event that surely was never executed: its entries go back to the work list.
+-- End meter events without another word: their entries go back to the work list.
+CREATE FUNCTION ledger.release(events bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    freed bigint[];
+BEGIN
+    UPDATE ledger.meter_event SET state = 'superseded', next_attempt_at = NULL
+    WHERE meter_event_id = ANY (events);
+    WITH ended AS (
+        UPDATE ledger.meter_event_entry SET live = false
+        WHERE meter_event_id = ANY (events) AND live RETURNING entry_id)
+    SELECT array_agg(entry_id) INTO freed FROM ended;
+    IF freed IS NOT NULL THEN
+        PERFORM ledger.place_entries(freed);
+    END IF;
+END
+$$;
+
+-- End meter events that surely were never executed.
 CREATE FUNCTION ledger.unfreeze(events bigint[]) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    freed bigint[];
 BEGIN
     IF EXISTS (SELECT FROM ledger.meter_event m WHERE m.meter_event_id = ANY (events)
                AND (m.possibly_executed OR m.state NOT IN ('pending', 'dead')
@@ -18,15 +35,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Reconcile it against Stripe''s summaries first.';
     END IF;
-    UPDATE ledger.meter_event SET state = 'superseded', next_attempt_at = NULL
-    WHERE meter_event_id = ANY (events);
-    WITH ended AS (
-        UPDATE ledger.meter_event_entry SET live = false
-        WHERE meter_event_id = ANY (events) AND live RETURNING entry_id)
-    SELECT array_agg(entry_id) INTO freed FROM ended;
-    IF freed IS NOT NULL THEN
-        PERFORM ledger.place_entries(freed);
-    END IF;
+    PERFORM ledger.release(events);
 END
 $$;
 

@@ -152,13 +152,17 @@ BEGIN
 END
 $$;
 
--- Bill a reviewed item: one entry with the item's own identity, once for ever.
-CREATE FUNCTION ledger.approve(item bigint, why text, proof text DEFAULT NULL) RETURNS bigint
+-- Bill a reviewed item: one entry with the item's own identity, once for ever. `choice` is asked
+-- when the item's own invoice is closed.
+CREATE FUNCTION ledger.approve(
+    item bigint, why text, proof text DEFAULT NULL, choice text DEFAULT NULL
+) RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     p ledger.parked := ledger.lock_open_item(item);
+    place record;
     made bigint;
 BEGIN
     IF p.kind <> 'review' OR p.event_id IS NULL OR p.units IS NULL OR p.window_start IS NULL THEN
@@ -169,23 +173,37 @@ BEGIN
         RAISE EXCEPTION 'parked_id: % conflicts with usage that is billed already', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Record a correction for the difference, then reject this item.';
+    ELSIF p.reason NOT IN ('late', 'early', 'beyond_horizon', 'correction_limit') THEN
+        -- An amount that is an entry already would be one twice.
+        RAISE EXCEPTION 'parked_id: % waits for another decision: %', item, p.reason
+            USING ERRCODE = 'object_not_in_prerequisite_state';
     ELSIF p.reason = 'beyond_horizon' AND btrim(coalesce(proof, '')) = '' THEN
         RAISE EXCEPTION 'proof: % may have been counted before the horizon', item
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = 'Give as proof where the archive shows that it was not.';
+    ELSIF EXISTS (SELECT FROM ledger.meter_log e WHERE e.event_id = p.event_id) THEN
+        RAISE EXCEPTION 'parked_id: the identity of % is an entry already', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Reject this item: the amount counts once.';
+    END IF;
+    SELECT * INTO place FROM ledger.place_amount(p.tenant_id, p.metric, p.catalogue_version,
+        p.window_start, p.window_end, p.occurred_at, choice);
+    IF place.problem IS NOT NULL THEN
+        RAISE EXCEPTION '%', place.problem
+            USING ERRCODE = 'invalid_parameter_value', HINT = coalesce(place.hint, '');
     END IF;
     INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
         window_end, shard, log_id, partition, record_offset, delta, event_id, content, occurred_at,
         actor, reason, reference)
     VALUES (CASE p.reason WHEN 'correction_limit' THEN 'correction' ELSE 'approval' END,
-        p.tenant_id, p.metric, p.catalogue_version, p.window_start, p.window_end, p.shard, p.log_id,
-        p.partition, p.record_offset, p.units::bigint, p.event_id, p.content, p.occurred_at,
-        session_user, why, proof)
+        p.tenant_id, p.metric, place.version, place.window_start, place.window_end, p.shard,
+        p.log_id, p.partition, p.record_offset, p.units::bigint, p.event_id, p.content,
+        place.occurred_at, session_user, why, proof)
     RETURNING entry_id INTO made;
     UPDATE ledger.parked SET state = 'approved', decided_by = session_user, decided_at = now(),
         why = approve.why WHERE parked_id = item;
     INSERT INTO ledger.decision (action, parked_id, entry_id, reason, detail)
-    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof));
+    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof, 'into', choice));
     RETURN made;
 END
 $$;
@@ -209,17 +227,18 @@ BEGIN
 END
 $$;
 
--- Send a dead meter event again: same payload, same identifier, next idempotency key. One that
--- Stripe rejected afterwards is superseded: its identifier is spent.
-CREATE FUNCTION ledger.redrive(item bigint, why text) RETURNS bigint
+-- Send a dead meter event again. The same request keeps its identifier under the next idempotency
+-- key; one that would be another request now is superseded, and its entries are frozen afresh.
+CREATE FUNCTION ledger.redrive(item bigint, why text, proof text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     p ledger.parked;
     m ledger.meter_event;
+    course text;
 BEGIN
-    -- Before any lane: mapping a customer takes the same two in this order.
+    -- Before the lane: mapping a customer takes the same two in this order.
     PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
     PERFORM FROM ledger.lane l
     WHERE l.lane_id = (SELECT e.lane_id FROM ledger.parked q JOIN ledger.meter_event e
@@ -227,27 +246,36 @@ BEGIN
     FOR NO KEY UPDATE;
     p := ledger.lock_open_item(item);
     SELECT * INTO m FROM ledger.meter_event e WHERE e.meter_event_id = p.meter_event_id FOR UPDATE;
+    course := ledger.redrive_course(m, proof);
     IF m.meter_event_id IS NULL OR m.state <> 'dead' THEN
         RAISE EXCEPTION 'parked_id: % is no dead meter event', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Approve or reject it instead.';
-    ELSIF m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN
+    ELSIF course = 'doubtful' THEN
         RAISE EXCEPTION 'parked_id: % may be in Stripe''s books already', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Reconcile it against Stripe''s summaries instead.';
-    END IF;
-    IF m.rejected_at IS NOT NULL THEN
-        PERFORM ledger.supersede_rejected(m.meter_event_id);
-    ELSE
-        UPDATE ledger.meter_event SET state = 'pending', dead_kind = NULL, attempts_used = 0,
-            key_generation = key_generation + 1, next_attempt_at = now(), settled_at = NULL
-        WHERE meter_event_id = m.meter_event_id;
+                  HINT = 'Reconcile it against Stripe''s summaries, or give as proof where they show'
+                         ' that it is absent.';
+    ELSIF course = 'too_old' THEN
+        RAISE EXCEPTION 'parked_id: % is dated more than 34 days ago, too old for Stripe', item
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Settle it outside Stripe, or carry it into the open period.';
     END IF;
     UPDATE ledger.parked SET state = 'redriven', decided_by = session_user, decided_at = now(),
         why = redrive.why WHERE parked_id = item;
     INSERT INTO ledger.decision (action, parked_id, reason, detail)
-    VALUES ('redrive', item, why, jsonb_build_object('identifier', m.identifier));
-    PERFORM ledger.wake(ARRAY[m.lane_id]);
+    VALUES ('redrive', item, why, jsonb_strip_nulls(jsonb_build_object(
+        'identifier', m.identifier, 'course', course, 'proof', proof)));
+    IF course = 'supersede' THEN
+        -- The next generation starts with the count of its predecessor: none used up.
+        UPDATE ledger.meter_event SET attempts_used = 0 WHERE meter_event_id = m.meter_event_id;
+        PERFORM ledger.release(ARRAY[m.meter_event_id]);
+    ELSE
+        UPDATE ledger.meter_event SET state = 'pending', dead_kind = NULL, attempts_used = 0,
+            key_generation = key_generation + 1, next_attempt_at = now(), settled_at = NULL
+        WHERE meter_event_id = m.meter_event_id;
+        PERFORM ledger.wake(ARRAY[m.lane_id]);
+    END IF;
     RETURN m.meter_event_id;
 END
 $$;

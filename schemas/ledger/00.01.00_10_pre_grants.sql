@@ -38,10 +38,9 @@ GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.unknown_meter(text, inte
     ledger.settle_v1(json),
     ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
     TO ledger_service;
-GRANT EXECUTE ON FUNCTION ledger.approve(bigint, text, text), ledger.reject(bigint, text),
-    ledger.redrive(bigint, text), ledger.lift_halt(text, text),
+GRANT EXECUTE ON FUNCTION ledger.approve(bigint, text, text, text), ledger.reject(bigint, text),
+    ledger.redrive(bigint, text, text), ledger.lift_halt(text, text),
     ledger.clear_finding(bigint, text), ledger.resume_lane(bigint, text), ledger.open_log(text, uuid, text),
-    ledger.correct(text, text, timestamptz, bigint, text, text, uuid),
     ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
     TO ledger_finance;
 

@@ -199,31 +199,6 @@ BEGIN
 END
 $$;
 
--- End a rejected meter event: its entries go back to the work list and get a new identifier, because
--- Stripe may hold the old one and would call it a duplicate. Its lane and the mapping are locked.
-CREATE FUNCTION ledger.supersede_rejected(event bigint) RETURNS void
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    freed bigint[];
-BEGIN
-    UPDATE ledger.meter_event
-    SET state = 'superseded', attempts_used = 0
-    WHERE meter_event_id = event AND state = 'dead' AND dead_kind = 'refused'
-      AND rejected_at IS NOT NULL;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'meter_event %: no report says that Stripe never counted it', event
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Reconcile it against Stripe''s summaries instead.';
-    END IF;
-    WITH ended AS (
-        UPDATE ledger.meter_event_entry SET live = false
-        WHERE meter_event_id = event AND live RETURNING entry_id)
-    SELECT array_agg(entry_id) INTO freed FROM ended;
-    PERFORM ledger.place_entries(freed);
-END
-$$;
-
 -- One reader of Stripe's list at a time, and not more often than told; NULL: not now. Gives the
 -- instant from which to read, in microseconds: a day before what was read last, 30 days at first.
 CREATE FUNCTION ledger.claim_sweep_v1(pause interval) RETURNS bigint
@@ -244,7 +219,7 @@ AS $$
 $$;
 
 REVOKE ALL ON FUNCTION ledger.note_report_v1(json, json, interval), ledger.lock_rejected_v1(text),
-    ledger.take_back_v1(json), ledger.supersede_rejected(bigint), ledger.claim_sweep_v1(interval),
+    ledger.take_back_v1(json), ledger.claim_sweep_v1(interval),
     ledger.swept_v1(bigint)
     FROM PUBLIC;
 GRANT SELECT ON ledger.error_report, ledger.rejection, ledger.doubt, ledger.report_sweep

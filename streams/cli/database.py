@@ -98,6 +98,17 @@ def row(
     return rows(connection, name, values)[0]
 
 
+def decision_rows(
+    connection: Connection, name: str, values: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    """Runs a statement about what people decide.
+
+    Raises:
+        psycopg.Error: the ledger refused it or went away.
+    """
+    return _run(connection, load_queries("ledger", "queries_decisions.sql")[name], values)
+
+
 def ledger_rows(
     connection: Connection, name: str, values: Mapping[str, object] | None = None
 ) -> list[tuple[Any, ...]]:

@@ -1,9 +1,18 @@
 """Options that commands share, with one meaning each."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Where(StrEnum):
+    """Where a decided amount goes when its own invoice is closed."""
+
+    OWN = "own"
+    CARRY = "carry"
+
 
 Dir = Annotated[
     Path | None,
@@ -18,6 +27,19 @@ Dir = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do what the plan says without asking.")]
+
+Reason = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Why; kept for ever.", show_default=False)
+]
+
+Into = Annotated[
+    Where | None,
+    typer.Option(
+        help="Once the own invoice is closed: own (kept in its window, unsent) or carry (billed in "
+        "the open period).",
+        show_default=False,
+    ),
+]
 
 
 def new_app(help_text: str) -> typer.Typer:

@@ -1,4 +1,4 @@
-"""`tailrace review list` and `tailrace dead list`: what waits for a person, oldest first."""
+"""What waits for a person, oldest first: the lists of `tailrace review` and `tailrace dead`."""
 
 from typing import Annotated, Any
 
@@ -7,44 +7,19 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import connected, row, rows
-from streams.cli.options import Dir, Json, new_app
-from streams.cli.stack import resolve
 from streams.core.instant import wire_text
-
-review_app = new_app("What a person decides on: late, early, conflicting, too large.")
-dead_app = new_app("What cannot be used or sent: malformed, refused, exhausted, ambiguous.")
 
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant's.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Items shown, at most.")]
+Items = Annotated[list[int], typer.Argument(metavar="ITEM...", show_default=False)]
 
 
-@review_app.callback()
-def review() -> None:
-    """What a person decides on: late, early, conflicting, too large."""
+def list_items(kind: str, dsn: str, tenant: str | None, limit: int, *, as_json: bool) -> None:
+    """Prints the open items of a kind, `review` or `dead`.
 
-
-@dead_app.callback()
-def dead() -> None:
-    """What cannot be used or sent: malformed, refused, exhausted, ambiguous."""
-
-
-@review_app.command("list")
-def list_review(
-    directory: Dir = None, tenant: Tenant = None, limit: Limit = 100, as_json: Json = False
-) -> None:
-    """Items that wait for a decision, oldest first, each with its reason."""
-    _list("review", resolve(directory).need("ledger_dsn").ledger_dsn, tenant, limit, as_json)
-
-
-@dead_app.command("list")
-def list_dead(
-    directory: Dir = None, tenant: Tenant = None, limit: Limit = 100, as_json: Json = False
-) -> None:
-    """Dead letters, oldest first, each with its reason."""
-    _list("dead", resolve(directory).need("ledger_dsn").ledger_dsn, tenant, limit, as_json)
-
-
-def _list(kind: str, dsn: str, tenant: str | None, limit: int, as_json: bool) -> None:
+    Raises:
+        psycopg.Error: the ledger refused or went away.
+    """
     with connected(dsn, "the ledger") as ledger:
         which = {"kind": kind, "tenant": tenant, "limit": limit}
         items = rows(ledger, "parked_items", which)
@@ -60,23 +35,25 @@ def _list(kind: str, dsn: str, tenant: str | None, limit: int, as_json: bool) ->
             item["tenant_id"],
             item["metric"],
             item["units"],
-            _text(item["occurred_us"]),
-            _text(item["parked_us"]),
-            _rule(item),
+            instant_text(item["occurred_us"]),
+            instant_text(item["parked_us"]),
+            rule_of(item),
         )
         for item in items
     ]
     for line in terminal.table(heads, listed):
         terminal.data(line)
-    terminal.say(f"{len(items)} of {total} open items")
+    terminal.say(f"{len(items)} of {total} open items; `tailrace {kind} show ITEM` for one in full")
 
 
-def _rule(item: dict[str, Any]) -> str:
+def rule_of(item: dict[str, Any]) -> str:
+    """The rule that parked an item, as its evidence tells it."""
     detail = msgspec.json.decode(item["detail"])
     return str(detail.get("rule", "")) if isinstance(detail, dict) else ""
 
 
-def _text(instant_us: int | None) -> str | None:
+def instant_text(instant_us: int | None) -> str | None:
+    """The wire form, where there is an instant."""
     return None if instant_us is None else wire_text(instant_us)
 
 
@@ -90,12 +67,9 @@ def _document(item: dict[str, Any]) -> dict[str, Any]:
         "units": item["units"],
         "event_id": item["event_id"],
         "meter_event_id": item["meter_event_id"],
-        "window_start": _text(item["window_start_us"]),
-        "occurred_at": _text(item["occurred_us"]),
-        "received_at": _text(item["received_us"]),
-        "parked_at": _text(item["parked_us"]),
+        "window_start": instant_text(item["window_start_us"]),
+        "occurred_at": instant_text(item["occurred_us"]),
+        "received_at": instant_text(item["received_us"]),
+        "parked_at": instant_text(item["parked_us"]),
         "detail": msgspec.json.decode(item["detail"]),
     }
-
-
-APPS = {"review": review_app, "dead": dead_app}

@@ -19,6 +19,7 @@ Read in the order of the journey:
 `level`: readings that grow with what was accepted.
 `output`: the records that others read.
 `parked`: what a person or a programmer must look at.
+`remedy`: what ends a dead item.
 `fact`: what the ledger is told.
 `fact_codec`: facts at rest until the ledger has them.
 `lane`: requests to one customer's meter, in order.

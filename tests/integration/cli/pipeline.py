@@ -57,6 +57,7 @@ class Record:
 class Partition:
     number: int
     next_offset: int = 0
+    log: list[Record] = field(default_factory=list)
     seen: dict[bytes, bytes] = field(default_factory=dict)
     readings: dict[Key, Reading] = field(default_factory=dict)
 
@@ -72,6 +73,8 @@ class Pipeline:
         self.publishing = True
         self.doubt: Doubt | None = None
         """What really became of requests whose answers are lost; None: nothing is lost."""
+        self.refuse: str | None = None
+        """Stripe's code under which requests die instead of being sent."""
         self.stripe_url = ""
         self._outbox_dsn, self._ledger_dsn, self._directory = outbox_dsn, ledger_dsn, directory
         self._partitions = {n: Partition(n) for n in range(PARTITIONS)}
@@ -81,6 +84,7 @@ class Pipeline:
         self._ready = threading.Event()
         self._thread = ThreadPoolExecutor(1, "pipeline")
         self._life: Future[None] | None = None
+        self._ledger: Ledger | None = None
         self.service: Service | None = None
 
     def start(self) -> None:
@@ -96,6 +100,20 @@ class Pipeline:
 
     def _ended(self) -> bool:
         return self._life is not None and self._life.done()
+
+    def replay(self) -> None:
+        """Everything from offset 0 with empty state, as after the loss of every disk."""
+        self.ask(self._replay())
+
+    async def _replay(self) -> None:
+        assert self._ledger is not None
+        versions, now_us = await self._ledger.load_catalogue()
+        for number, known in self._partitions.items():
+            fresh = Partition(number, known.next_offset, known.log)
+            self._partitions[number] = fresh
+            if fresh.log:
+                catalogue = Catalogue(tuple(versions), now_us)
+                await self._tell(self._ledger, fresh, fresh.log, catalogue)
 
     def check(self) -> None:
         """Raises what ended the pipeline, if anything did."""
@@ -125,6 +143,7 @@ class Pipeline:
         reach = StripeSettings("sk_test_sandbox", self.service.url)
         outbox = await psycopg.AsyncConnection.connect(self._outbox_dsn, autocommit=True)
         async with open_ledger(self._ledger_dsn) as ledger, StripeSink(reach) as sink, outbox:
+            self._ledger = ledger
             self._ready.set()
             while not self._stop.is_set():
                 await self._admit(outbox, ledger)
@@ -154,6 +173,7 @@ class Pipeline:
                 record = Record(partition.next_offset, timestamp_ms, key.encode(), each.encode())
                 partition.next_offset += 1
                 fresh.setdefault(partition.number, []).append(record)
+                partition.log.append(record)
         for number, records in fresh.items():
             versions, now_us = await ledger.load_catalogue()
             catalogue = Catalogue(tuple(versions), now_us)
@@ -188,6 +208,9 @@ class Pipeline:
                     await sink.send(claim, claim.idempotency_key)
                 await ledger.settle(in_doubt(claim))
                 continue
+            if self.refuse is not None:
+                await ledger.settle(refused(claim, self.refuse))
+                continue
             seen = await sink.send(claim, claim.idempotency_key)
             assert isinstance(seen, Answer), seen
             assert seen.status == 200, seen
@@ -203,6 +226,12 @@ def in_doubt(claim: Claim) -> Settlement:
     """What publishing writes when the time in which it may ask again is over."""
     evidence = Evidence("fenced", cause="in doubt for more than 23 hours")
     return Settlement(claim, "dead", "ambiguous", claim.key_generation, True, True, None, evidence)
+
+
+def refused(claim: Claim, code: str) -> Settlement:
+    """What publishing writes when Stripe will never take a request."""
+    evidence = Evidence("refused", 400, code, request_id="req_refused")
+    return Settlement(claim, "dead", "refused", claim.key_generation, False, True, None, evidence)
 
 
 def invented(value: str) -> str:

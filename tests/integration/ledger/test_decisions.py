@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from tests.integration.ledger.world import LOG, World, uuid_of, values
 
@@ -64,7 +64,7 @@ async def test_an_identity_is_approved_once_even_under_two_reasons(world: World)
     decide(world, "approve(%s, 'yes')", await park(world, reason="late"))
     other = await park(world, reason="early")
 
-    with pytest.raises(psycopg.errors.UniqueViolation):
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="is an entry already"):
         decide(world, "approve(%s, 'yes')", other)
 
 
@@ -161,7 +161,7 @@ async def test_finance_corrects_down_to_what_is_there_and_no_further(world: Worl
     assert refused.value.diag.message_hint == "At most -10 is possible."
     assert (world.balance("total"), world.balance("decided")) == (30, -20)
     assert values(await world.drain()) == [10]
-    with pytest.raises(psycopg.errors.UniqueViolation):
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="stands for another"):
         decide(world, CORRECT, at, -1, "ticket 1", "the same key again")
 
 

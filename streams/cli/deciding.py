@@ -1,0 +1,127 @@
+"""Approve and reject: items → a plan, then receipts.
+
+The plan is the act itself in a transaction that is rolled back, so it cannot promise what the act
+would refuse. The act goes item by item, each in its own transaction: whatever ends a command in the
+middle, what was decided is decided, and the same command again does the rest.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import typer
+
+from streams.cli import terminal
+from streams.cli.boundary import explain
+from streams.cli.database import Connection, connected, decision_rows
+from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.queues import instant_text
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What is to become of items.
+
+    `done` is the state they get; `query` names the statement, `values` are its parameters beside
+    item and reason; `effect` says in words what it came to.
+    """
+
+    verb: str
+    done: str
+    query: str
+    values: dict[str, Any]
+    effect: Callable[[Connection, Row, Row], str]
+    command: str
+
+
+def need_reason(reason: str | None, *, yes: bool) -> str:
+    """The reason; a plan alone needs none.
+
+    Raises:
+        UsageProblemError: it is missing where something would change.
+    """
+    if reason is not None and reason.strip():
+        return reason
+    if yes:
+        raise UsageProblemError(
+            "--reason: a decision needs one; it is kept for ever",
+            fix='add `--reason "what you know that the rule does not"`',
+        )
+    return "(a plan)"
+
+
+def decide(dsn: str, items: Sequence[int], act: Act, reason: str | None, *, yes: bool) -> None:
+    """Shows the plan; with `yes` does it. What was decided so before is said and left.
+
+    Raises:
+        UsageProblemError: an item does not exist, or the reason is missing.
+        typer.Exit: an item is refused; then nothing was changed.
+        psycopg.Error: the ledger went away.
+    """
+    why = need_reason(reason, yes=yes)
+    with connected(dsn, "the ledger") as ledger:
+        known = _known(ledger, items)
+        before = [item for item in known if item["state"] == act.done]
+        for item in before:
+            terminal.data(f"unchanged: {decided_text(item)}")
+        ahead = [item for item in known if item["state"] != act.done]
+        planned = _rehearse(ledger, ahead, act, why)
+        if not yes:
+            for text in planned:
+                terminal.data(f"would {act.verb} {text}")
+            if planned:
+                terminal.say(f"nothing was changed; `{act.command}` does it")
+            return
+        for item in ahead:
+            result = decision_rows(ledger, act.query, _values(item, act, why))[0]
+            terminal.data(f"{act.done} {act.effect(ledger, item, result)}")
+
+
+def decided_text(item: Row) -> str:
+    """Who decided an item, when and why."""
+    at = instant_text(item["decided_us"])
+    return f"{item['parked_id']} was {item['state']} by {item['decided_by']} at {at}: {item['why']}"
+
+
+def refused_text(item: int, error: psycopg.Error) -> str:
+    """A refusal of the ledger's, with what to do."""
+    shown = explain(error)
+    return f"refused {item}: {shown.what}" + (f"; {shown.fix}" if shown.fix else "")
+
+
+def _known(ledger: Connection, items: Sequence[int]) -> list[Row]:
+    known = decision_rows(ledger, "parked_states", {"items": list(items)})
+    missing = sorted(set(items) - {item["parked_id"] for item in known})
+    if missing:
+        raise UsageProblemError(
+            f"ITEM: {', '.join(map(str, missing))} not in this ledger; nothing was changed",
+            fix="see the numbers with `tailrace review list` and `tailrace dead list`",
+        )
+    return known
+
+
+def _rehearse(ledger: Connection, items: Sequence[Row], act: Act, why: str) -> list[str]:
+    planned, codes = [], set[int]()
+    for item in items:
+        try:
+            with ledger.transaction(force_rollback=True):
+                result = decision_rows(ledger, act.query, _values(item, act, why))[0]
+                planned.append(act.effect(ledger, item, result))
+        except (
+            psycopg.errors.InvalidParameterValue,
+            psycopg.errors.ObjectNotInPrerequisiteState,
+        ) as error:
+            codes.add(explain(error).exit_code)
+            decided = f" ({decided_text(item)})" if item["decided_by"] else ""
+            terminal.say(refused_text(item["parked_id"], error) + decided)
+    if codes:
+        terminal.say("nothing was changed")
+        raise typer.Exit(max(codes) if FINDING not in codes else FINDING)
+    return planned
+
+
+def _values(item: Row, act: Act, why: str) -> dict[str, Any]:
+    return {"item": item["parked_id"], "reason": why, **act.values}

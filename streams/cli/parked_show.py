@@ -1,0 +1,252 @@
+"""One parked item in full: where it came from, what it says, and what each decision would do."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from streams.cli import terminal
+from streams.cli.database import Connection, connected, decision_rows
+from streams.cli.errors import UsageProblemError
+from streams.cli.parked_versions import Version, read_versions
+from streams.cli.queues import instant_text, rule_of
+from streams.cli.stack import Stack
+from streams.core.instant import SECOND_US
+from streams.core.quantity import from_units
+from streams.core.remedy import remedy
+
+Row = dict[str, Any]
+Outcome = tuple[str, str]
+"""A command, and what it would do."""
+
+
+def show_item(kind: str, stack: Stack, item: int, *, as_json: bool) -> None:
+    """Prints one item.
+
+    Raises:
+        UsageProblemError: there is no such item of this kind.
+        psycopg.Error: the ledger refused or went away.
+    """
+    settings = stack.need("ledger_dsn")
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        found = decision_rows(ledger, "parked_item", {"item": item})
+        if not found or found[0]["kind"] != kind:
+            raise UsageProblemError(
+                f"ITEM: {item} is no {kind} item of this ledger",
+                fix=f"see the numbers with `tailrace {kind} list`",
+            )
+        parked = found[0]
+        attempts = _attempts(ledger, parked)
+        decisions = decision_rows(ledger, "item_decisions", {"item": item})
+        versions = read_versions(ledger, stack, parked)
+    outcomes = list(_outcomes(parked, attempts, versions))
+    if as_json:
+        terminal.emit_json(_document(parked, attempts, decisions, versions, outcomes))
+        return
+    for line in terminal.table(("", ""), list(_facts(parked))):
+        terminal.data(line)
+    for version in versions:
+        terminal.data(f"version     {version.text()}")
+    for attempt in attempts:
+        terminal.data(f"attempt     {_attempt_text(attempt)}")
+    for decision in decisions:
+        at = instant_text(decision["decided_us"])
+        terminal.data(f"decided     {decision['action']} by {decision['actor']} at {at}")
+        terminal.data(f"            {decision['reason']}")
+    for command, effect in outcomes:
+        terminal.data(f"{effect}:\n    {command}")
+
+
+def _attempts(ledger: Connection, parked: Row) -> list[Row]:
+    if parked["meter_event_id"] is None:
+        return []
+    return decision_rows(ledger, "item_attempts", {"event": parked["meter_event_id"]})
+
+
+def _facts(parked: Row) -> Iterator[tuple[str, object]]:
+    stands = f"{parked['kind']} {parked['reason']}, {parked['state']}"
+    facts: list[tuple[str, object]] = [
+        (f"item {parked['parked_id']}", stands),
+        ("rule", rule_of(parked)),
+        ("tenant", parked["tenant_id"]),
+        ("metric", parked["metric"]),
+        ("amount", _amount(parked)),
+        ("window", _window(parked)),
+        ("occurred", instant_text(parked["occurred_us"])),
+        ("received", instant_text(parked["received_us"])),
+        ("parked", instant_text(parked["parked_us"])),
+        ("record", _coordinates(parked)),
+        ("bytes", _original_text(parked["record"])),
+        ("request", _request_text(parked)),
+    ]
+    return ((name, value) for name, value in facts if value)
+
+
+def _window(parked: Row) -> str | None:
+    if parked["window_start_us"] is None:
+        return None
+    return f"{instant_text(parked['window_start_us'])} to {instant_text(parked['window_end_us'])}"
+
+
+def _coordinates(parked: Row) -> str | None:
+    if parked["log_topic"] is None:
+        return None
+    place = f"{parked['log_topic']}, partition {parked['partition']}"
+    return f"{place}, offset {parked['record_offset']}"
+
+
+def _request_text(parked: Row) -> str | None:
+    if parked["identifier"] is None:
+        return None
+    dated = instant_text(parked["timestamp_s"] * SECOND_US)
+    return (
+        f"{parked['customer']} {parked['event_name']} {parked['value']}, dated {dated}, "
+        f"{parked['identifier']}"
+    )
+
+
+def _amount(parked: Row) -> str | None:
+    if parked["units"] is None:
+        return None
+    units = f"{parked['units']} units"
+    if parked["scale"]:
+        return f"{from_units(int(parked['units']), parked['scale'])} ({units})"
+    return units
+
+
+def _original_text(record: bytes | None) -> str | None:
+    return None if record is None else record.decode("utf-8", "backslashreplace")
+
+
+def _attempt_text(attempt: Row) -> str:
+    said = [
+        str(attempt[name])
+        for name in ("outcome", "http_status", "code", "request_id", "cause", "message")
+        if attempt[name] is not None
+    ]
+    started = instant_text(attempt["started_us"])
+    return f"{attempt['attempt_id']} at {started}: {' '.join(said) or 'no answer yet'}"
+
+
+def _outcomes(parked: Row, attempts: list[Row], versions: list[Version]) -> Iterator[Outcome]:
+    """What can be decided on an open item."""
+    if parked["state"] != "open":
+        return
+    if parked["kind"] == "dead":
+        yield from _dead_outcomes(parked, attempts)
+    elif parked["reason"] == "conflict":
+        yield from _conflict_outcomes(parked, versions)
+    else:
+        yield from _review_outcomes(parked)
+
+
+def _review_outcomes(parked: Row) -> Iterator[Outcome]:
+    number = parked["parked_id"]
+    end = "--reason … --yes"
+    if parked["units"] is not None and parked["window_start_us"] is not None:
+        before = int(parked["window_units"])
+        proof = " --proof …" if parked["reason"] == "beyond_horizon" else ""
+        command = f"tailrace review approve {number}{proof}"
+        grows = f"its window comes to {before} → {before + int(parked['units'])}"
+        deadline = instant_text(parked["deadline_us"])
+        if parked["closed"]:
+            yield f"{command} --into own {end}", f"approve: {grows}, on no invoice of Stripe's"
+            yield (
+                f"{command} --into carry {end}",
+                f"approve: {parked['units']} units more in the open period",
+            )
+        else:
+            bound = f", for the invoice until {deadline}" if deadline else ""
+            yield f"{command} {end}", f"approve: {grows}{bound}"
+    yield f"tailrace review reject {number} {end}", "reject: it is never billed"
+
+
+def _conflict_outcomes(parked: Row, versions: list[Version]) -> Iterator[Outcome]:
+    number = parked["parked_id"]
+    first = next((v for v in versions if v.counted and v.units is not None), None)
+    if parked["units"] is not None and parked["window_start_us"] is not None:
+        delta, scale = "…", parked["scale"] or 0
+        if first is not None and first.units is not None:
+            delta = from_units(int(parked["units"]) - first.units, scale)
+        yield (
+            f"tailrace correct --tenant {parked['tenant_id']} --metric {parked['metric']} "
+            f"--window {instant_text(parked['window_start_us'])} --delta {delta} "
+            f"--key conflict-{number} --reason … --yes",
+            "take this version: correct by the difference, then reject the item",
+        )
+    yield (
+        f"tailrace review reject {number} --reason … --yes",
+        "reject: what was counted first stays, this version is never billed",
+    )
+
+
+def _dead_outcomes(parked: Row, attempts: list[Row]) -> Iterator[Outcome]:
+    number, last = parked["parked_id"], (attempts[-1] if attempts else {})
+    advice = remedy(parked["reason"], last.get("code"), last.get("outcome"))
+    if parked["meter_event_id"] is None:
+        yield f"tailrace review reject {number} --reason … --yes", advice
+        return
+    proof = " --proof …" if parked["course"] == "doubtful" else ""
+    yield f"tailrace dead redrive {number}{proof} --reason … --yes", advice
+
+
+def _document(
+    parked: Row,
+    attempts: list[Row],
+    decisions: list[Row],
+    versions: list[Version],
+    outcomes: list[Outcome],
+) -> dict[str, Any]:
+    return {
+        "item": parked["parked_id"],
+        "kind": parked["kind"],
+        "reason": parked["reason"],
+        "rule": rule_of(parked),
+        "state": parked["state"],
+        "source": parked["source"],
+        "tenant_id": parked["tenant_id"],
+        "metric": parked["metric"],
+        "units": parked["units"],
+        "event_id": parked["event_id"],
+        **{
+            f"{name}_at": instant_text(parked[f"{name}_us"])
+            for name in ("occurred", "received", "parked", "decided")
+        },
+        "window_start": instant_text(parked["window_start_us"]),
+        "window_end": instant_text(parked["window_end_us"]),
+        "window_units": parked["window_units"],
+        "deadline_at": instant_text(parked["deadline_us"]),
+        "closed": parked["closed"],
+        "record": None
+        if parked["log_topic"] is None
+        else {
+            "topic": parked["log_topic"],
+            "partition": parked["partition"],
+            "offset": parked["record_offset"],
+            "text": _original_text(parked["record"]),
+        },
+        "request": None
+        if parked["identifier"] is None
+        else {
+            name: parked[name]
+            for name in (
+                "meter_event_id", "customer", "event_name", "value", "timestamp_s", "identifier",
+                "generation", "possibly_executed",
+            )
+        } | {"state": parked["request_state"]},
+        "versions": [version.document() for version in versions],
+        "attempts": [_timed(attempt) for attempt in attempts],
+        "decisions": [_timed(decision) for decision in decisions],
+        "detail": msgspec.json.decode(parked["detail"]),
+        "outcomes": [{"command": command, "effect": effect} for command, effect in outcomes],
+    }  # fmt: skip
+
+
+def _timed(row: Row) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        if name.endswith("_us"):
+            shown[name.removesuffix("_us") + "_at"] = instant_text(value)
+        else:
+            shown[name] = msgspec.json.decode(value) if name == "detail" else value
+    return shown

@@ -1,0 +1,305 @@
+"""Corrections by people: what fits, who agrees, where it goes once the invoice is closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.integration.ledger.test_decisions import park
+from tests.integration.ledger.world import DAY_US, EVENTWISE, MINUTE_US, World, values
+
+pytestmark = pytest.mark.postgres
+
+CORRECT = "correct('acme', 'api_calls', ledger.at(%s), %s, %s, 'measured twice')"
+PROPOSE = "propose_correction('acme', 'api_calls', ledger.at(%s), %s, %s, 'measured twice')"
+
+
+def as_person(world: World, name: str, call: str, *parameters: Any) -> Any:
+    """One call by a login of finance of this name."""
+    world.admin.execute(
+        f"DO $$ BEGIN IF to_regrole('{name}') IS NULL THEN CREATE ROLE {name} LOGIN; END IF; END $$"
+        .encode()
+    )  # fmt: skip
+    world.admin.execute(f"GRANT ledger_finance TO {name}".encode())
+    with world.database.connect(name) as person:
+        row = person.execute(f"SELECT ledger.{call}".encode(), parameters).fetchone()
+        return row[0] if row else None
+
+
+async def closed(world: World, *, back_days: int = 3) -> int:
+    """Start of a window of `acme` whose invoice closed long ago; the present one is open."""
+    today_us = world.now_us // DAY_US * DAY_US
+    await world.map(anchor_us=today_us, billing_interval="day", grace_us=3600 * 1_000_000)
+    return today_us - back_days * DAY_US + 600 * MINUTE_US
+
+
+async def old_item(world: World, start_us: int, name: str = "p", **changes: Any) -> int:
+    series = world.series()
+    old = type(series)("acme", "api_calls", 1, start_us, start_us + MINUTE_US, 0)
+    return await park(world, name, series=old, occurred_at_us=start_us, **changes)
+
+
+async def test_the_same_key_is_one_correction_however_often_it_is_said(world: World) -> None:
+    await world.tell(levels=(world.level(world.series(), 3, 30),))
+    at = world.series().window_start_us
+
+    first = as_person(world, "ann", CORRECT, at, -20, "t1")
+    again = as_person(world, "ben", CORRECT, at + 7, -20, "t1")
+
+    assert again == first
+    assert world.balance("decided") == -20
+    assert world.rows("SELECT action, actor FROM ledger.decision") == [("correct", "ann")]
+
+
+@pytest.mark.parametrize(("units", "back"), [(-19, 5), (-20, 6)])
+async def test_a_key_with_another_content_is_refused(world: World, units: int, back: int) -> None:
+    await world.tell(
+        levels=(world.level(world.series(), 3, 30), world.level(world.series(back=6), 3, 30))
+    )
+    as_person(world, "ann", CORRECT, world.series().window_start_us, -20, "t1")
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="stands for another"):
+        as_person(world, "ann", CORRECT, world.series(back=back).window_start_us, units, "t1")
+
+
+async def test_above_the_limit_one_person_alone_books_nothing(world: World) -> None:
+    at = world.series().window_start_us
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="alone"):
+        as_person(world, "ann", CORRECT, at, 1001, "t1")
+
+    as_person(world, "ann", CORRECT, at, 1000, "t2")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="alone"):
+        as_person(world, "ben", CORRECT, at, 1, "t3")
+    assert world.balance("decided") == 1000
+
+
+async def test_a_proposal_is_booked_by_another_login_and_by_no_other_way(world: World) -> None:
+    at = world.series().window_start_us
+    number = as_person(world, "ann", PROPOSE, at, 5000, "t1")
+
+    assert as_person(world, "ann", PROPOSE, at, 5000, "t1") == number
+    assert world.balance("decided") == 0
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="your own"):
+        as_person(world, "ann", "approve_proposal(%s, 'mine')", number)
+    with pytest.raises(psycopg.errors.RestrictViolation):
+        world.admin.execute("UPDATE ledger.proposal SET units = 1")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        world.admin.execute(
+            "UPDATE ledger.proposal SET state = 'approved', decided_by = proposed_by,"
+            " entry_id = (SELECT max(entry_id) FROM ledger.meter_log)"
+        )
+
+    entry = as_person(world, "ben", "approve_proposal(%s, 'seen the invoice')", number)
+
+    assert world.balance("decided") == 5000
+    assert world.rows("SELECT state, decided_by, entry_id FROM ledger.proposal") == [
+        ("approved", "ben", entry)
+    ]
+    assert world.rows("SELECT actor, detail ->> 'proposed_by' FROM ledger.decision") == [
+        ("ben", "ann")
+    ]
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="approved already"):
+        as_person(world, "ben", "approve_proposal(%s, 'again')", number)
+    assert as_person(world, "ann", CORRECT, at, 5000, "t1") == entry
+    # What two have agreed to is not counted against the next single one.
+    as_person(world, "ann", CORRECT, at, 1000, "t2")
+
+
+async def test_a_rejected_proposal_books_nothing_ever(world: World) -> None:
+    at = world.series().window_start_us
+    number = as_person(world, "ann", PROPOSE, at, 5000, "t1")
+
+    as_person(world, "ann", "reject_proposal(%s, 'a typing error')", number)
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="rejected already"):
+        as_person(world, "ben", "approve_proposal(%s, 'yes')", number)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="stands for proposal"):
+        as_person(world, "ben", CORRECT, at, 5000, "t1")
+    assert world.value("SELECT count(*) FROM ledger.meter_log") == 0
+
+
+async def test_a_proposal_is_looked_at_afresh_when_it_is_approved(world: World) -> None:
+    at = world.series().window_start_us
+    await world.tell(levels=(world.level(world.series(), 3, 5000),))
+    number = as_person(world, "ann", PROPOSE, at, -4500, "t1")
+    as_person(world, "ben", CORRECT, at, -1000, "t2")
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="negative") as refused:
+        as_person(world, "ben", "approve_proposal(%s, 'yes')", number)
+
+    assert refused.value.diag.message_hint == "At most -4000 is possible."
+    assert world.rows("SELECT state FROM ledger.proposal") == [("open",)]
+
+
+async def test_only_the_owner_sets_the_limit_and_a_metrics_own_wins(world: World) -> None:
+    at = world.series().window_start_us
+    limit = "SELECT ledger.set_correction_limit(%s, %s, 'agreed with finance')"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        as_person(world, "ann", "set_correction_limit(1, NULL, 'x')")
+
+    world.admin.execute(limit, (10, None))
+    world.admin.execute(limit, (2000, "api_calls"))
+
+    as_person(world, "ann", CORRECT, at, 2000, "t1")
+    jobs = CORRECT.replace("api_calls", "jobs")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="more than the 10"):
+        as_person(world, "ann", jobs, at, 11, "t2")
+    assert world.rows("SELECT count(*) FROM ledger.audit_log") == [(2,)]
+
+
+async def test_a_closed_invoice_is_asked_for_by_name_and_never_guessed(world: World) -> None:
+    start_us = await closed(world)
+    item = await old_item(world, start_us)
+
+    for call, parameters in ((CORRECT, (start_us, 5, "t1")), ("approve(%s, 'yes')", (item,))):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="reaches its own") as asked:
+            as_person(world, "ann", call, *parameters)
+        assert "own" in (asked.value.diag.message_hint or "")
+        assert "carry" in (asked.value.diag.message_hint or "")
+    assert world.value("SELECT count(*) FROM ledger.meter_log") == 0
+
+
+async def test_own_keeps_the_amount_in_its_window_and_sends_nothing(world: World) -> None:
+    item = await old_item(world, await closed(world))
+
+    as_person(world, "ann", "approve(%s, 'yes', NULL, 'own')", item)
+
+    assert world.balance("held") == 4
+    assert await world.drain() == []
+
+
+async def test_carry_bills_the_amount_in_the_open_period(world: World) -> None:
+    start_us = await closed(world)
+    item = await old_item(world, start_us)
+    as_person(world, "ann", "approve(%s, 'yes', NULL, 'carry')", item)
+    carry = CORRECT.replace("'measured twice'", "'measured twice', NULL, 'carry'")
+    entry = as_person(world, "ann", carry, start_us, 5, "t1")
+
+    assert values(await world.drain()) == [9]
+    opened_us = world.value("SELECT ledger.us(window_start) FROM ledger.meter_log LIMIT 1")
+    assert opened_us >= world.now_us // MINUTE_US * MINUTE_US
+    assert world.rows(
+        "SELECT detail ->> 'into', (detail ->> 'window_start_us')::bigint FROM ledger.decision"
+        " WHERE entry_id = %s",
+        entry,
+    ) == [("carry", start_us)]
+    # Said again when the choice is no more asked, it is the same correction.
+    assert as_person(world, "ben", carry, start_us, 5, "t1") == entry
+
+
+async def test_an_event_wise_amount_is_carried_with_a_date_of_the_open_period(world: World) -> None:
+    start_us = await closed(world)
+    series = world.series(metric=EVENTWISE.metric)
+    old = type(series)("acme", "jobs", 1, start_us, start_us + MINUTE_US, 0)
+    item = await park(world, series=old, metric="jobs", occurred_at_us=start_us + 5)
+
+    as_person(world, "ann", "approve(%s, 'yes', NULL, 'carry')", item)
+
+    [claim] = await world.drain()
+    assert claim.timestamp_s >= world.now_us // 1_000_000
+
+
+async def test_what_is_open_is_not_carried(world: World) -> None:
+    await world.map()
+    item = await park(world)
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="still open"):
+        as_person(world, "ann", "approve(%s, 'yes', NULL, 'carry')", item)
+
+
+async def test_nothing_is_carried_to_another_customers_invoice(world: World) -> None:
+    start_us = await closed(world)
+    item = await old_item(world, start_us)
+    world.admin.execute(
+        "INSERT INTO ledger.customer (tenant_id, effective_from, customer, actor)"
+        " VALUES ('acme', ledger.at(%s), 'cus_2', 'tests')",
+        (start_us + DAY_US,),
+    )
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="cus_1 then and is to cus_2"):
+        as_person(world, "ann", "approve(%s, 'yes', NULL, 'carry')", item)
+
+
+async def test_usage_older_than_stripe_takes_is_asked_for_without_any_anchor(world: World) -> None:
+    await world.map()
+    start_us = world.now_us // DAY_US * DAY_US - 40 * DAY_US
+    item = await old_item(world, start_us)
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="reaches its own invoice no"):
+        as_person(world, "ann", "approve(%s, 'yes')", item)
+    as_person(world, "ann", "approve(%s, 'yes', NULL, 'carry')", item)
+    assert values(await world.drain()) == [4]
+
+
+@pytest.mark.parametrize(
+    ("anchor", "interval", "at", "start"),
+    [
+        ("2026-01-31 14:37:21", "month", "2026-02-10", "2026-01-31 14:37:21"),
+        ("2026-01-31 14:37:21", "month", "2026-02-28 14:37:20.999999", "2026-01-31 14:37:21"),
+        ("2026-01-31 14:37:21", "month", "2026-02-28 14:37:21", "2026-02-28 14:37:21"),
+        ("2026-01-31 14:37:21", "month", "2026-03-31 14:37:20", "2026-02-28 14:37:21"),
+        ("2024-02-29", "year", "2026-02-27", "2025-02-28"),
+        ("2026-01-01", "week", "2025-12-31 23:59:59", "2025-12-25"),
+    ],
+)
+async def test_a_period_starts_where_the_one_before_ended(
+    world: World, anchor: str, interval: str, at: str, start: str
+) -> None:
+    asked = "ledger.period_start(%s::timestamptz, %s, %s::timestamptz)"
+    found = world.value(f"SELECT {asked} = %s::timestamptz", anchor, interval, at, start)
+    assert found is True
+    assert world.value(
+        "SELECT ledger.period_end(%s::timestamptz, %s, %s::timestamptz - interval '1 us')"
+        " = %s::timestamptz",
+        anchor, interval, start, start,
+    ) is True  # fmt: skip
+
+
+async def dead(world: World, **how: Any) -> int:
+    """One dead meter event of 4 units; its item."""
+    await world.tell(events=(world.event("a", 4),))
+    await world.settle(await world.only_claim(), "dead", dead="refused", **how)
+    return int(world.value("SELECT max(parked_id) FROM ledger.parked"))
+
+
+async def test_doubt_that_is_proven_away_is_sent_under_a_new_identifier(world: World) -> None:
+    await world.map()
+    item = await dead(world, executed=True)
+    first = world.value("SELECT identifier FROM ledger.meter_event")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="books already"):
+        as_person(world, "ann", "redrive(%s, 'why', ' ')", item)
+
+    as_person(world, "ann", "redrive(%s, 'why', 'the summary of 10:00 shows 0')", item)
+
+    again = await world.only_claim()
+    assert again.identifier != first
+    assert (again.attempts_used, again.possibly_executed) == (0, False)
+    await world.settle(again)
+    assert world.balance("settled") == 4
+    assert world.rows("SELECT detail ->> 'proof' FROM ledger.decision") == [
+        ("the summary of 10:00 shows 0",)
+    ]
+
+
+async def test_a_redrive_past_the_deadline_reaches_no_closed_invoice(world: World) -> None:
+    await world.map()
+    item = await dead(world)
+    world.admin.execute("ALTER TABLE ledger.meter_event DISABLE TRIGGER frozen")
+    world.admin.execute("UPDATE ledger.meter_event SET deadline_at = now()")
+    world.admin.execute("ALTER TABLE ledger.meter_event ENABLE TRIGGER frozen")
+
+    as_person(world, "ann", "redrive(%s, 'why')", item)
+
+    assert world.rows("SELECT state FROM ledger.meter_event ORDER BY meter_event_id")[0] == (
+        "superseded",
+    )
+
+
+async def test_an_amount_that_is_an_entry_already_is_not_approved_as_another(world: World) -> None:
+    item = await park(world, reason="carry")
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="another decision"):
+        as_person(world, "ann", "approve(%s, 'yes')", item)
