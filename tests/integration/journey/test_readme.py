@@ -20,7 +20,9 @@ BIN = Path(sys.executable).parent
 def blocks(heading: str) -> Iterator[list[str]]:
     """The code blocks of a section, as lines without their comments."""
     section = README.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    for block in re.findall(r"```\n(.*?)```", section, re.DOTALL):
+    # Every fence is read, or the end of one block would be taken for the start of the next.
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    for block in (text for language, text in fences if not language):
         lines = [line.split(" #")[0].strip() for line in block.splitlines()]
         yield [line for line in lines if line]
 
