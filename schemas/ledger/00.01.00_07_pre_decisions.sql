@@ -163,6 +163,9 @@ AS $$
 DECLARE
     p ledger.parked := ledger.lock_open_item(item);
     place record;
+    -- A service's own correction keeps its key and target, by which it is found and reversed.
+    asked jsonb := CASE WHEN p.reason = 'correction_limit' AND octet_length(p.record) < 65536
+                   THEN ledger.evidence(convert_from(p.record, 'UTF8')) END;
     made bigint;
 BEGIN
     IF p.kind <> 'review' OR p.event_id IS NULL OR p.units IS NULL OR p.window_start IS NULL THEN
@@ -194,11 +197,12 @@ BEGIN
     END IF;
     INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
         window_end, shard, log_id, partition, record_offset, delta, event_id, content, occurred_at,
-        actor, reason, reference)
+        actor, reason, reference, target_event_id)
     VALUES (CASE p.reason WHEN 'correction_limit' THEN 'correction' ELSE 'approval' END,
         p.tenant_id, p.metric, place.version, place.window_start, place.window_end, p.shard,
         p.log_id, p.partition, p.record_offset, p.units::bigint, p.event_id, p.content,
-        place.occurred_at, session_user, why, proof)
+        place.occurred_at, session_user, why, coalesce(proof, asked ->> 'event_key'),
+        (asked ->> 'target_event_id')::uuid)
     RETURNING entry_id INTO made;
     UPDATE ledger.parked SET state = 'approved', decided_by = session_user, decided_at = now(),
         why = approve.why WHERE parked_id = item;

@@ -470,7 +470,7 @@ AS $$
              AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN 'doubtful'
         WHEN m.deadline_at <= now() THEN 'supersede'
         WHEN m.timestamp_s < extract(epoch FROM now() - interval '34 days') THEN 'too_old'
-        WHEN m.possibly_executed OR EXISTS (
+        WHEN m.possibly_executed OR m.rejected_at IS NOT NULL OR EXISTS (
             SELECT FROM ledger.meter_event_entry x JOIN ledger.meter_log e USING (entry_id)
             JOIN ledger.meter_version v ON v.metric = e.metric AND v.version = e.catalogue_version
             LEFT JOIN LATERAL (SELECT c.customer FROM ledger.customer c

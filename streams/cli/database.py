@@ -106,7 +106,7 @@ def decision_rows(
     Raises:
         psycopg.Error: the ledger refused it or went away.
     """
-    return _run(connection, load_queries("ledger", "queries_decisions.sql")[name], values)
+    return rows_of(connection, "decisions", name, values)
 
 
 def ledger_rows(

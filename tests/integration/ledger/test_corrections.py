@@ -303,3 +303,17 @@ async def test_an_amount_that_is_an_entry_already_is_not_approved_as_another(wor
 
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="another decision"):
         as_person(world, "ann", "approve(%s, 'yes')", item)
+
+
+async def test_a_services_correction_keeps_its_key_and_target_when_it_is_approved(
+    world: World,
+) -> None:
+    target = "00000000-0000-0000-0000-000000000007"
+    record = f'{{"event_key": "svc-1", "target_event_id": "{target}"}}'.encode()
+    item = await park(world, reason="correction_limit", record=record, units=-4)
+
+    as_person(world, "ann", "approve(%s, 'yes')", item)
+
+    assert world.rows("SELECT kind, reference, target_event_id::text FROM ledger.meter_log") == [
+        ("correction", "svc-1", target)
+    ]
