@@ -229,10 +229,9 @@ class Service:
     async def _look(self) -> None:
         parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
         while True:
-            claimed = 0
             if parts.facts.figures.went_back is None:
-                claimed = await parts.publisher.look(self._put_lent)
-            await asyncio.sleep(0.01 if claimed else pause_s)
+                await parts.publisher.look(self._put_lent)
+            await parts.publisher.rest(pause_s)
 
     async def _pump(self) -> None:
         while True:

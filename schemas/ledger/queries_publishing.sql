@@ -101,6 +101,10 @@ UPDATE ledger.lane SET paused = true, pause_reason = %(reason)s WHERE lane_id = 
 -- Writes the outcome of one attempt: settled, late or repeated.
 SELECT ledger.settle_v1(%(settlement)s::json);
 
+-- name: settle_many
+-- Writes the outcomes of many attempts in one transaction; their number.
+SELECT ledger.settle_many_v1(%(settlements)s::json);
+
 -- name: dead_letters
 -- Dead meter events that are not in the dead-letter topic yet.
 SELECT parked_id, reason, detail::text

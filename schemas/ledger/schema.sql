@@ -2691,7 +2691,8 @@ GRANT EXECUTE ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestam
 GRANT EXECUTE ON FUNCTION ledger.settle_cell_v1(json, text, text), ledger.adopt_v1(text, text)
     TO ledger_finance;
 
--- What operators order: publishing pauses, and single records that are skipped.
+-- What operators order: publishing pauses, and single records that are skipped. And settling by
+-- the batch, which a backlog needs.
 
 -- While a row is not resumed, no lane it concerns is lent. Amounts wait and stay visible.
 CREATE TABLE ledger.pause (
@@ -2808,6 +2809,66 @@ BEGIN
 END
 $$;
 
+-- Write what many attempts came to, in one transaction and with lanes locked in the one order. The
+-- common case is written as a set: recorded, the first word on its attempt, and still waiting for
+-- it. Everything else goes the one way of `settle_v1`.
+CREATE FUNCTION ledger.settle_many_v1(settlements json) RETURNS integer
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    s json;
+    written bigint[];
+    told integer;
+BEGIN
+    PERFORM FROM ledger.lane l
+    WHERE l.lane_id IN (SELECT t.lane_id FROM json_to_recordset(settlements) AS t(lane_id bigint))
+    ORDER BY l.lane_id FOR NO KEY UPDATE;
+
+    WITH recorded AS (
+        SELECT t.* FROM json_to_recordset(settlements) AS t(attempt_id bigint,
+            meter_event_id bigint, lane_id bigint, state text, key_generation integer,
+            possibly_executed boolean, outcome text, http_status integer, code text, message text,
+            request_id text, cause text)
+        JOIN ledger.meter_event m USING (meter_event_id)
+        WHERE t.state = 'recorded' AND m.state IN ('pending', 'ambiguous')
+          AND m.rejected_at IS NULL
+    ), finished AS (
+        UPDATE ledger.attempt a
+        SET finished_at = now(), outcome = r.outcome, http_status = r.http_status, code = r.code,
+            message = r.message, request_id = r.request_id, cause = r.cause
+        FROM recorded r
+        WHERE a.attempt_id = r.attempt_id AND a.meter_event_id = r.meter_event_id
+          AND a.finished_at IS NULL
+        RETURNING a.attempt_id
+    ), settled AS (
+        UPDATE ledger.meter_event m
+        SET state = 'recorded', settled_at = now(), next_attempt_at = NULL,
+            possibly_executed = m.possibly_executed OR r.possibly_executed,
+            key_generation = greatest(m.key_generation, r.key_generation)
+        FROM recorded r JOIN finished f USING (attempt_id)
+        WHERE m.meter_event_id = r.meter_event_id
+    )
+    SELECT array_agg(attempt_id) INTO written FROM finished;
+
+    FOR s IN
+        SELECT t.one FROM json_array_elements(settlements) WITH ORDINALITY AS t(one, place)
+        WHERE NOT coalesce((t.one ->> 'attempt_id')::bigint = ANY (written), false)
+        ORDER BY (t.one ->> 'lane_id')::bigint, t.place
+    LOOP
+        PERFORM ledger.settle_v1(s);
+    END LOOP;
+
+    -- One write a lane: given back, and when it has something to do again.
+    UPDATE ledger.lane l
+    SET claimed_by = NULL, claimed_until = NULL, attempt_id = NULL,
+        next_due_at = ledger.lane_due(l.lane_id)
+    WHERE l.attempt_id = ANY (written);
+    SELECT count(*) INTO told FROM json_array_elements(settlements);
+    RETURN told;
+END
+$$;
+
 -- Records that hold their partition, as the workers report them again and again while they do.
 CREATE TABLE ledger.held_record (
     log_id uuid NOT NULL,
@@ -2893,7 +2954,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION ledger.pause_concerns(text, text, text, text), ledger.is_paused(text, text),
+REVOKE ALL ON FUNCTION ledger.settle_many_v1(json), ledger.pause_concerns(text, text, text, text), ledger.is_paused(text, text),
     ledger.pause_v1(text, text, text, text), ledger.resume_v1(text, text, text, text),
     ledger.skip_record_v1(integer, bigint, text, text)
     FROM PUBLIC;
@@ -2903,6 +2964,7 @@ GRANT UPDATE (reason, worker, seen_at) ON ledger.held_record TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.pause_concerns(text, text, text, text),
     ledger.is_paused(text, text)
     TO ledger_reader;
+GRANT EXECUTE ON FUNCTION ledger.settle_many_v1(json) TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.pause_v1(text, text, text, text),
     ledger.resume_v1(text, text, text, text), ledger.skip_record_v1(integer, bigint, text, text)
     TO ledger_service, ledger_finance;

@@ -5,12 +5,19 @@ entries, the attempts are written, the lanes are lent. Nobody else can send for 
 lease ends.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from streams.adapters.ledger_pool import Connection, LedgerPool, Statements
+from streams.adapters.ledger_pool import (
+    Connection,
+    LedgerPool,
+    LedgerRefusedError,
+    Statements,
+)
+from streams.adapters.together import Together
 from streams.core.lane import Claim, Settlement
 from streams.core.meter_event import (
     Cell,
@@ -62,6 +69,7 @@ class LedgerPublishing:
         self._sql = Statements("queries_publishing.sql")
         self._catalogue = Statements("queries_catalogue.sql")
         self._ledger_id: str | None = None
+        self._settling = Together(self._settle, LedgerRefusedError)
 
     async def cut_entries(self, limit: int) -> int:
         """Cuts the entries of at most `limit` series that are due; gives the number cut.
@@ -90,11 +98,18 @@ class LedgerPublishing:
     async def settle(self, settlement: Settlement) -> None:
         """Writes what an attempt did; a success counts however late it comes.
 
+        Settlements that are told while others are being written are written together next.
+
         Raises:
             LedgerUnavailableError: no answer; say it again, a repetition changes nothing.
+            LedgerRefusedError: the ledger refuses this settlement, however it is told.
         """
-        text = msgspec.json.encode(_settled(settlement)).decode()
-        await self._pool.run(lambda conn: self._sql.run(conn, "settle", {"settlement": text}))
+        await self._settling.add(settlement)
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> None:
+        """One transaction for all of them."""
+        text = msgspec.json.encode([_settled(one) for one in settlements]).decode()
+        await self._pool.run(lambda conn: self._sql.run(conn, "settle_many", {"settlements": text}))
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         """Dead meter events that are still to be written to the dead-letter topic.

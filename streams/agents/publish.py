@@ -6,6 +6,7 @@ sleeps, because a publisher that wakes up after its lease may no longer be the o
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
@@ -30,6 +31,7 @@ from streams.core.settlement import (
 from streams.ports import LaneLedger, LedgerUnavailableError, Sink
 
 CUT_LIMIT: Final = 5_000
+GATHER_S: Final = 0.01
 _SYSTEMIC_STATUS: Final = frozenset({401, 403})
 log = structlog.get_logger("publish")
 
@@ -55,6 +57,14 @@ class PublishLimits:
     lease_s: int
     request_s_max: float
     rate_per_s: int
+
+    @property
+    def lent_max(self) -> int:
+        """Lanes lent at a time: those in flight, and some to go on with while others are claimed.
+
+        At most two seconds' worth of requests, or their leases would run out waiting for a token.
+        """
+        return self.lanes + min(3 * self.lanes, 2 * self.rate_per_s)
 
 
 @dataclass(slots=True)
@@ -85,7 +95,9 @@ class Publisher:
         self._limits = limits
         self._uniform = uniform
         self._policy = PublishPolicy()
-        self._in_flight = 0
+        self._lent = 0
+        self._finished, self._half_back = asyncio.Event(), asyncio.Event()
+        self._backlog = False
         self.breaker = Breaker()
         self._weather = Weather()
         self._bucket = Bucket.full(
@@ -99,9 +111,12 @@ class Publisher:
         While the sink is down for all nothing is claimed, so an outage uses up no attempts; one
         lane at a time probes whether it is over.
         """
+        self._finished.clear()
+        self._half_back.clear()
         try:
             self.figures.cut += await self._ledger.cut_entries(CUT_LIMIT)
-            room = self._limits.lanes - self._in_flight
+            room = self._limits.lent_max - self._lent
+            self._backlog = room <= 0
             if room <= 0:
                 return 0
             asked, allowed = self.breaker.ask(self._elapsed_ms())
@@ -119,11 +134,27 @@ class Publisher:
             # A probe is only spent when there is something to probe with. Asked anew, because
             # answers that arrived during the claim have moved the breaker on.
             self.breaker, _ = self.breaker.ask(self._elapsed_ms())
-        self._in_flight += len(claims)
+        self._backlog = len(claims) == room
+        self._lent += len(claims)
         self.figures.claimed += len(claims)
         for claim in claims:
             await put(Lent(claim, asked_at_s))
         return len(claims)
+
+    async def rest(self, pause_s: float) -> None:
+        """Until it is worth looking again.
+
+        That is when a lane that is lent has come back; with a backlog when half of them have, so
+        that one claim serves many.
+        """
+        if self._lent == 0 and not self._finished.is_set():
+            await asyncio.sleep(pause_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            back = self._half_back if self._backlog else self._finished
+            await asyncio.wait_for(back.wait(), pause_s)
+        # A moment for others to come back too: one claim for many lanes.
+        await asyncio.sleep(GATHER_S)
 
     async def publish(self, lent: Lent) -> None:
         """One claimed lane to its settlement; keeps the settlement until the ledger has it."""
@@ -131,7 +162,10 @@ class Publisher:
             settlement = await self._attempt(lent)
             await self._record(settlement)
         finally:
-            self._in_flight -= 1
+            self._lent -= 1
+            self._finished.set()
+            if self._lent <= self._limits.lent_max // 2:
+                self._half_back.set()
 
     async def _attempt(self, lent: Lent) -> Settlement:
         claim = lent.claim

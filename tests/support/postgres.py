@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -276,6 +277,13 @@ def _await_ready(process: subprocess.Popen[bytes], server: PostgresServer) -> No
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
+    """The session's server."""
+    with serving() as server:
+        yield server
+
+
+@contextmanager
+def serving() -> Iterator[PostgresServer]:
     """A server with logical WAL on a free loopback port; stopped and removed at the end."""
     binaries = find_binaries(os.environ)
     prefix, user = _as_unprivileged()

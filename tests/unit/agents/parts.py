@@ -89,6 +89,9 @@ class Publisher:
             return 1
         return 0
 
+    async def rest(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
+
     async def publish(self, lent: object) -> None:
         self.lent.append(lent)
         self.asked.set()

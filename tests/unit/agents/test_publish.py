@@ -9,6 +9,7 @@ from streams.agents.publish import Lent
 from streams.core.instant import DAY_US, HOUR_US, SECOND_US
 from streams.core.observation import Answer
 from tests.unit.agents.lanes import (
+    LIMITS,
     NOW_US,
     Bench,
     claim,
@@ -19,19 +20,62 @@ from tests.unit.agents.lanes import (
 
 async def test_due_entries_are_cut_and_lanes_claimed_up_to_the_limit(bench: Bench) -> None:
     bench.ledger.due = 7
-    bench.ledger.waiting = [claim(n) for n in range(6)]
-    assert await bench.look() == 4
+    bench.ledger.waiting = [claim(n) for n in range(20)]
+    assert await bench.look() == 16, "four in flight, and three times as many to go on with"
     assert bench.publisher.figures.cut == 7
-    assert bench.publisher.figures.claimed == 4
-    assert await bench.look() == 0, "every lane it may hold is in flight"
-    assert bench.ledger.asked == [4]
+    assert bench.publisher.figures.claimed == 16
+    assert await bench.look() == 0, "every lane it may hold is lent"
+    assert bench.ledger.asked == [16]
     await bench.publish()
     assert await bench.look() == 1
-    assert bench.ledger.asked == [4, 1]
+    assert bench.ledger.asked == [16, 1]
+
+
+@pytest.mark.parametrize(("rate_per_s", "lent_max"), [(1, 6), (3, 10), (6, 16), (1_000, 16)])
+def test_no_more_lanes_are_lent_than_their_leases_allow(rate_per_s: int, lent_max: int) -> None:
+    """A lane that waits for its token for longer than its lease would be sent by nobody."""
+    assert replace(LIMITS, rate_per_s=rate_per_s).lent_max == lent_max
+
+
+async def test_it_looks_again_as_soon_as_a_lane_has_come_back(bench: Bench) -> None:
+    bench.ledger.waiting = [claim(1)]
+    await bench.look()
+    resting = asyncio.get_running_loop().create_task(bench.publisher.rest(3_600.0))
+    await bench.publish()
+    async with asyncio.timeout(5):
+        await resting
+
+
+async def test_with_a_backlog_it_claims_for_half_of_its_lanes_at_once(bench: Bench) -> None:
+    bench.ledger.waiting = [claim(n) for n in range(40)]
+    assert await bench.look() == 16
+    resting = asyncio.get_running_loop().create_task(bench.publisher.rest(3_600.0))
+    for _ in range(7):
+        await bench.publish()
+    assert not resting.done()
+    await bench.publish()
+    async with asyncio.timeout(5):
+        await resting
+    assert await bench.look() == 8
+
+
+async def test_with_nothing_lent_it_rests_for_the_whole_pause(
+    bench: Bench, pauses: list[float]
+) -> None:
+    await bench.look()
+    await bench.publisher.rest(0.5)
+    assert pauses == [0.5]
+
+
+async def test_a_lane_that_takes_long_does_not_keep_it_from_looking(bench: Bench) -> None:
+    bench.ledger.waiting = [claim(1)]
+    await bench.look()
+    async with asyncio.timeout(5):
+        await bench.publisher.rest(0.001)
 
 
 async def test_a_lane_whose_publishing_failed_is_no_longer_in_flight(bench: Bench) -> None:
-    bench.ledger.waiting = [claim(n) for n in range(4)]
+    bench.ledger.waiting = [claim(n) for n in range(16)]
     await bench.look()
 
     def broken() -> None:
@@ -142,7 +186,7 @@ async def test_a_settlement_is_kept_until_the_ledger_has_it(
 
 
 async def test_while_a_settlement_waits_its_lane_counts_as_in_flight(bench: Bench) -> None:
-    bench.ledger.waiting = [claim(n) for n in range(5)]
+    bench.ledger.waiting = [claim(n) for n in range(17)]
     await bench.look()
     bench.ledger.away = 1
     waiting = asyncio.get_running_loop().create_task(bench.publish())

@@ -1,0 +1,226 @@
+"""`python -m tests.bench drain`: how fast a backlog of parked meter events reaches the stand-in.
+
+A ledger of its own is filled with meter events that were tried once while Stripe was away, one a
+(customer, meter); then the product's publisher drains them to a stand-in in a process of its own.
+Twice: without a limiter, and with one at `--limit` requests a second. Exit code 1 if an amount is
+not exact or a goal is missed: 10,000 in less than 10 s, and 90 % of the permitted rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+
+from sandbox.stripe_sandbox.fact import Recorded
+from sandbox.stripe_sandbox.journal import Journal
+from streams.adapters.clock import SystemClock
+from streams.adapters.ledger import Ledger, open_ledger
+from streams.adapters.stripe import StripeSettings, StripeSink
+from streams.agents.publish import Lent, Publisher, PublishLimits
+from streams.core.catalogue import MeterVersion
+from streams.core.instant import HOUR_US, MINUTE_US
+from tests.support.postgres import Database, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+GOAL_S: Final = 10.0
+GOAL_EVENTS: Final = 10_000
+GOAL_SHARE: Final = 0.9
+UNLIMITED: Final = 1_000_000
+ROOT: Final = Path(__file__).parents[2]
+JOBS: Final = MeterVersion(
+    metric="jobs", version=1, event_name="jobs", window_us=MINUTE_US, publish="event", scale=0,
+    skew_max_us=24 * HOUR_US, close_delay_us=0, carry="review", aggregation="sum", rules=1,
+    effective_from_us=0,
+)  # fmt: skip
+FILL: Final = """
+INSERT INTO ledger.customer (tenant_id, effective_from, customer, actor)
+SELECT 't' || n, ledger.at(0), 'cus_' || n, 'bench' FROM generate_series(1, {events}) AS n;
+INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start, window_end,
+    shard, delta, event_id, content, occurred_at, actor)
+SELECT 'event', 't' || n, 'jobs', 1, w.start, w.start + interval '1 minute', 0, n % 97 + 1,
+       md5(n::text)::uuid, n, w.start + interval '3 seconds', 'bench'
+FROM generate_series(1, {events}) AS n,
+     (SELECT date_trunc('minute', now()) - interval '10 minutes' AS start) AS w;
+"""
+PARK: Final = """
+UPDATE ledger.meter_event SET next_attempt_at = now() WHERE next_attempt_at IS NOT NULL;
+UPDATE ledger.lane SET next_due_at = now();
+ANALYZE ledger.lane, ledger.meter_event, ledger.attempt, ledger.meter_event_entry, ledger.uncovered;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What one run came to."""
+
+    events: int
+    seconds: float
+    cpu_s: float
+    """Of the publisher's process."""
+    limit: int | None
+    wrong: tuple[str, ...]
+
+    @property
+    def rate(self) -> float:
+        """Meter events a second."""
+        return self.events / self.seconds
+
+    @property
+    def missed(self) -> bool:
+        """Whether the goal is missed."""
+        if self.limit is not None:
+            return self.rate < GOAL_SHARE * self.limit
+        return self.seconds * GOAL_EVENTS / self.events >= GOAL_S
+
+    def line(self) -> str:
+        """For a person."""
+        what = "no limiter" if self.limit is None else f"limiter {self.limit}/s"
+        verdict = "; ".join(self.wrong) or ("goal missed" if self.missed else "exact, goal met")
+        return (
+            f"drain  {self.events:>7,} meter events  {what:<14} {self.seconds:6.2f} s "
+            f"{self.rate:8,.0f} /s  publisher's CPU {self.cpu_s:5.2f} s  {verdict}"
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Both runs."""
+    asked = _arguments(arguments)
+    runs: list[Drained] = []
+    with serving() as server:
+        for events, limit in ((asked.events, None), (asked.limited, asked.limit)):
+            if events == 0:
+                continue
+            database = server.create("ledger")
+            with _stand_in(limit or UNLIMITED) as (url, folder):
+                seconds, cpu_s = uvloop.run(_run(database, url, events, limit, asked.lanes))
+                wrong = tuple(_differences(database, folder))
+            drained = Drained(events, seconds, cpu_s, limit, wrong)
+            runs.append(drained)
+            sys.stdout.write(drained.line() + "\n")
+            sys.stdout.flush()
+    return int(any(run.missed or run.wrong for run in runs))
+
+
+async def _run(
+    database: Database, url: str, events: int, limit: int | None, lanes: int
+) -> tuple[float, float]:
+    dsn = database.dsn(database.login("ledger_service"))
+    async with open_ledger(dsn) as ledger:
+        await ledger.catalogue.append_meters([JOBS], "bench")
+        _fill(database, FILL.format(events=events))
+        nowhere = StripeSettings("sk_test_bench", "http://127.0.0.1:9", connections_max=lanes)
+        async with StripeSink(nowhere) as away:
+            # Tried in vain: every meter event is frozen, has an attempt, and waits.
+            while claims := await ledger.claim("bench", 1_000, 60):
+                for claim in claims[:1]:
+                    await away.send(claim, claim.idempotency_key)
+                _fill(database, _UNSENT)
+        _fill(database, PARK)
+        there = StripeSettings("sk_test_bench", url, connections_max=lanes)
+        async with StripeSink(there) as sink:
+            return await _drain(ledger, sink, events, limit, lanes)
+
+
+_UNSENT: Final = """
+UPDATE ledger.attempt SET finished_at = now(), outcome = 'Retry', cause = 'ClientConnectorError'
+WHERE finished_at IS NULL;
+UPDATE ledger.lane SET claimed_by = NULL, claimed_until = NULL, attempt_id = NULL
+WHERE claimed_by IS NOT NULL;
+"""
+
+
+async def _drain(
+    ledger: Ledger, sink: StripeSink, events: int, limit: int | None, lanes: int
+) -> tuple[float, float]:
+    """The worker's publishing without its worker: seconds and CPU seconds until all is there."""
+    limits = PublishLimits(
+        worker="bench",
+        lanes=lanes,
+        lease_s=60,
+        request_s_max=13.0,
+        rate_per_s=limit or UNLIMITED,
+    )
+    publisher = Publisher(ledger, sink, SystemClock(), limits, random.random)
+    channel: asyncio.Queue[Lent] = asyncio.Queue()
+
+    async def publish() -> None:
+        while True:
+            await publisher.publish(await channel.get())
+
+    agents = [asyncio.create_task(publish()) for _ in range(lanes)]
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    while publisher.figures.states.get("recorded", 0) < events:
+        await publisher.look(channel.put)
+        await publisher.rest(0.5)
+    seconds, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
+    for agent in agents:
+        agent.cancel()
+    await asyncio.gather(*agents, return_exceptions=True)
+    return seconds, cpu_s
+
+
+def _fill(database: Database, statements: str) -> None:
+    with database.connect() as admin:
+        admin.execute(statements.encode())
+
+
+def _differences(database: Database, folder: Path) -> Iterator[str]:
+    """The stand-in's multiset against the ledger's settled one."""
+    with database.connect() as admin:
+        rows = admin.execute(
+            "SELECT identifier, value FROM ledger.meter_event WHERE state = 'recorded'"
+        ).fetchall()
+        unsettled = admin.execute(
+            "SELECT count(*) FROM ledger.balance WHERE total + decided <> settled"
+        ).fetchone()
+    with Journal(folder) as journal:
+        at_stripe = Counter(
+            (fact.identifier, fact.value) for fact in journal.replay() if isinstance(fact, Recorded)
+        )
+    if at_stripe != Counter(rows):
+        yield f"Stripe holds {at_stripe.total()} meter events, the ledger {len(rows)}"
+    if unsettled and unsettled[0]:
+        yield f"{unsettled[0]} windows are not settled"
+
+
+@contextmanager
+def _stand_in(rate_limit: int) -> Iterator[tuple[str, Path]]:
+    with tempfile.TemporaryDirectory(prefix="tailrace-drain-") as folder:
+        command = (
+            sys.executable, "-m", "sandbox.stripe_sandbox", "--state-dir", folder,
+            "--rate-limit", str(rate_limit), "--auto-create-meters",
+        )  # fmt: skip
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            yield ready.split("ready: ")[1].split(" ")[0], Path(folder)
+        finally:
+            process.terminate()
+            process.wait(30)
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench drain", description=__doc__)
+    add = parser.add_argument
+    add("--events", type=int, default=GOAL_EVENTS, help="meter events without a limiter")
+    add("--limited", type=int, default=2_000, help="meter events with a limiter")
+    add("--limit", type=int, default=200, help="requests a second that the limiter permits")
+    add("--lanes", type=int, default=64, help="requests in flight")
+    return parser.parse_args(arguments)
