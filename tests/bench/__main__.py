@@ -132,8 +132,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     add = parser.add_argument
     add("names", nargs="*", choices=[*CONTENDERS, []], metavar="NAME", help=", ".join(CONTENDERS))
-    # Twenty CPU seconds each for the two that are compared first: with the same number of events for
-    # both, a start of a second would be nothing to the one and a fifth to the other.
+    # Some twenty CPU seconds for either of the two that are compared: with as many events for both,
+    # a start of a second would be nothing to the one and a fifth to the other.
     add("--events", type=int, default=500_000, help="events for all but naive Faust")
     add("--small", type=int, default=20_000, help="events for naive Faust")
     add("--runs", type=int, default=3, help="rounds")
