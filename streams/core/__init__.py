@@ -11,6 +11,7 @@ Read in the order of the journey:
 `meters_file`: `meters.toml` as new lines of that book.
 `window`: the half-open window of an instant.
 `verdict`: accepted, for a person, dead, or to wait.
+`mark`: what the state remembers of an identity.
 `decided`: what is known before a chunk is decided, and what follows from it.
 `admission`: a chunk, decided record by record.
 `level`: readings that grow with what was accepted.
