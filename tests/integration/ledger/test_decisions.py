@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec import structs
 
 from tests.integration.ledger.world import LOG, World, uuid_of, values
 
@@ -193,8 +193,8 @@ async def test_a_held_series_goes_on_when_its_last_finding_is_cleared(world: Wor
     await world.map()
     level = world.level(world.series(), 3, 30)
     await world.tell(levels=(level, world.level(world.series(back=6), 1, 7)))
-    await world.tell(levels=(replace(level, total=31),))
-    await world.tell(levels=(replace(level, birth_offset=8),))
+    await world.tell(levels=(structs.replace(level, total=31),))
+    await world.tell(levels=(structs.replace(level, birth_offset=8),))
     assert values(await world.drain()) == [7]
     one, two = (row[0] for row in world.rows("SELECT finding_id FROM ledger.finding ORDER BY 1"))
 

@@ -78,7 +78,7 @@ async def test_a_contradicting_reading_is_noted_and_holds_its_series(
     level = world.level(series, 3, 30)
     await world.tell(levels=(level,))
 
-    answers = [await world.tell(levels=(replace(level, **change),)) for _ in range(2)]
+    answers = [await world.tell(levels=(structs.replace(level, **change),)) for _ in range(2)]
 
     assert [a.findings for a in answers if isinstance(a, Applied)] == [1, 1]
     assert world.rows("SELECT kind FROM ledger.finding") == [(kind,)]
@@ -95,7 +95,7 @@ async def test_the_same_series_from_another_partition_is_another_birth(world: Wo
     world.partition = 4
     world.acknowledged = -1
 
-    answer = await world.tell(levels=(replace(level, count=9),))
+    answer = await world.tell(levels=(structs.replace(level, count=9),))
 
     assert isinstance(answer, Applied)
     assert answer.findings == 1
@@ -118,7 +118,7 @@ async def test_a_contradicting_cell_is_noted(world: World) -> None:
     cell = CellFact("sandbox", world.series().window_start_us, "accepted", 3, 5, 7)
     await world.tell(cells=(cell,))
 
-    for other in (replace(cell, digest=6), replace(cell, birth_offset=8, count=9)):
+    for other in (structs.replace(cell, digest=6), structs.replace(cell, birth_offset=8, count=9)):
         answer = await world.tell(cells=(other,))
         assert isinstance(answer, Applied)
         assert answer.findings == 1
