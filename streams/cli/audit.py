@@ -15,11 +15,11 @@ from streams.cli.audit_registry import Span, Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
 from streams.cli.audit_stripe import Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
-from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.errors import FINDING
 from streams.cli.held import held_partitions
-from streams.cli.options import Dir, Json
+from streams.cli.options import Dir, Json, duration_option
 from streams.cli.stack import Stack, resolve
-from streams.core.instant import FIRST_US, SECOND_US, duration_us
+from streams.core.instant import FIRST_US, SECOND_US
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -57,8 +57,8 @@ def audit(
     """
     stack = resolve(directory)
     stack.need("source_dsn", "ledger_dsn")
-    since_us = None if since is None else _duration("--since 24h", since)
-    open_us_max = _duration("--open-max 5m", open_max)
+    since_us = duration_option("--since", since, "24h")
+    open_us_max = duration_option("--open-max", open_max, "5m") or 0
     progress = terminal.Progress()
     clock = SystemClock()
     waiting = Waiting(time.sleep, clock.elapsed_s, wait_s, progress.show)
@@ -85,14 +85,6 @@ def audit(
     _show(report, as_json=as_json)
     if report.findings:
         raise typer.Exit(FINDING)
-
-
-def _duration(example: str, text: str) -> int:
-    try:
-        return duration_us(text)
-    except ValueError as error:
-        option = example.partition(" ")[0]
-        raise UsageProblemError(f"{option}: {error}", fix=f"`tailrace audit {example}`") from error
 
 
 def _compare_stripe(
