@@ -19,6 +19,7 @@ from streams.cli.options import (
     new_app,
 )
 from streams.cli.stack import resolve
+from streams.core.envelope import control_rule
 from streams.core.instant import wire_text
 
 app = new_app("Which Stripe customer pays for a tenant's usage.")
@@ -110,10 +111,11 @@ _CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 
 def _refuse_impossible(tenant: str, customer: str) -> None:
     """A typing error here would bill somebody else, or nobody."""
-    if not 1 <= len(tenant.encode()) <= 200 or tenant != tenant.strip() or "#" in tenant:
+    length_fits = 1 <= len(tenant.encode()) <= 200
+    if not length_fits or tenant != tenant.strip() or "#" in tenant or control_rule(tenant):
         raise UsageProblemError(
             f"TENANT: {tenant!r} is no tenant that usage can be recorded for: 1 to 200 bytes, no "
-            "white space at its ends, no '#'",
+            "white space at its ends, no control characters, no '#'",
             fix="write it as the service does in record_usage",
         )
     if _CUSTOMER.fullmatch(customer) is None:
