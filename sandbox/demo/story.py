@@ -81,7 +81,7 @@ def _first_phase(stack: DemoStack, screen: Screen, expected: Expected, now: date
 
 
 def _second_phase(stack: DemoStack, screen: Screen, expected: Expected, now: datetime) -> None:
-    stack.arm(kind="outage")
+    stack.stand_in.arm(kind="outage")
     screen.line("Stripe is down: connections break, or 503")
     written = uses(SEED + 1, "second", SECOND, now)
     with psycopg.connect(stack.facts()["writer_dsn"], autocommit=True) as service:
@@ -97,7 +97,7 @@ def _second_phase(stack: DemoStack, screen: Screen, expected: Expected, now: dat
     waiting = pending(stack)
     screen.check(f"{waiting} units seen pending while Stripe is down", holds=waiting > 0)
     screen.line(f"worker restarted as {stack.worker_pid()}, its state read again from disk")
-    stack.clear_faults()
+    stack.stand_in.clear_faults()
     screen.line("Stripe is back")
     wait_for("everything at Stripe", 40, lambda: pending(stack) == 0)
     screen.line("pending 0")
