@@ -106,8 +106,7 @@ def down(
 
     paths = _paths(directory)
     stop_everything(paths, _console())
-    if wipe:
-        control.wipe(paths)
+    if wipe and control.wipe(paths):
         typer.echo(f"deleted {paths.dir}")
 
 
