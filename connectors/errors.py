@@ -8,6 +8,7 @@
     ├── SourceUnknownError           the source has never been registered
     ├── SourceChangedError           the name belongs to another cluster or timeline
     ├── RepairRefusedError           the repair run cannot start or cannot go on
+    │   └── NothingToRepairError     the guard refuses nothing
     └── ConnectError
         ├── ConnectUnavailableError  no usable answer after every retry
         ├── ConnectRejectedError     Connect answered, and the answer is no
@@ -71,6 +72,10 @@ class SourceChangedError(CaptureError):
 
 class RepairRefusedError(CaptureError):
     """The repair run cannot start or go on; the connector stays stopped, repeat the run."""
+
+
+class NothingToRepairError(RepairRefusedError):
+    """The guard refuses nothing; nothing was touched."""
 
 
 class ConnectError(CaptureError):

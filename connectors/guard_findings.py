@@ -9,8 +9,8 @@ from connectors.source_registry import SourceIdentity
 from connectors.source_settings import SourceSettings
 
 REPAIR = (
-    "run the repair: it forgets the stored position, makes a new slot and re-emits the outbox from "
-    "the last sealed minute less the longest transaction; then audit to zero"
+    "run the repair (`tailrace connector repair`): it forgets the stored position, makes a new "
+    "slot and re-emits the outbox from the first minute without a seal; then audit to zero"
 )
 
 

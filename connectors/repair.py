@@ -24,7 +24,7 @@ from connectors.apply import STOP_WITHIN_S, start
 from connectors.capture import Capture
 from connectors.capture_queries import rows
 from connectors.connect_answers import ConnectorStatus
-from connectors.errors import RepairRefusedError, StateNotReachedError
+from connectors.errors import NothingToRepairError, RepairRefusedError, StateNotReachedError
 from connectors.guard_findings import GuardFinding, Start, must_stop
 from connectors.observation import Observation
 from connectors.slot_guard import judge
@@ -106,7 +106,8 @@ def plan(capture: Capture, order: RepairOrder) -> RepairPlan:
     """Say what a run would do; changes nothing.
 
     Raises:
-        RepairRefusedError: there is nothing to repair, or the order does not cover what was found.
+        NothingToRepairError: the guard refuses nothing, and the order is not to go on all the same.
+        RepairRefusedError: the order does not cover what was found.
         SourceUnavailableError: the database is away.
     """
     seen = capture.observe()
@@ -184,7 +185,7 @@ def _check_order(order: RepairOrder, seen: Observation, findings: tuple[GuardFin
     if seen.standby:
         raise RepairRefusedError("the database is a standby; repair the primary")
     if not findings and not order.even_if_healthy:
-        raise RepairRefusedError(
+        raise NothingToRepairError(
             "nothing to repair: the guard refuses nothing. If only a task has failed, heal it"
         )
 

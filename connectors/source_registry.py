@@ -87,6 +87,7 @@ def changed_error(stored: SourceIdentity, seen: SourceIdentity) -> SourceChanged
     return SourceChangedError(
         f"source {seen.source}: registered for cluster {stored.system_identifier} timeline "
         f"{stored.timeline}, but this is cluster {seen.system_identifier} timeline "
-        f"{seen.timeline}. After a restore or failover run the repair; "
+        f"{seen.timeline}. After a restore or failover run the repair "
+        "(`tailrace connector repair --accept-identity`); "
         "a copy of a database must not capture under its original's name"
     )

@@ -17,23 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from sandbox import (
-    clock,
-    control,
-    install,
-    jars,
-    machine,
-    ports,
-    secrets,
-    service_sql,
-    stack,
-    wanted,
-)
+from sandbox import clock, control, wanted
 from sandbox.control import Console
-from sandbox.down import down as stop_everything
 from sandbox.faults import explained
 from sandbox.paths import Paths, find_paths
-from sandbox.supervisor import Supervisor, holding
 from sandbox.up import up as start_everything
 from streams.cli.fence import fenced
 from streams.cli.main import EXIT_CODES
@@ -115,10 +102,11 @@ def down(
     not answer is woken, asked to end, and killed after a few seconds. Never touches a process it
     did not start. The data stays, unless --wipe is given.
     """
+    from sandbox.down import down as stop_everything
+
     paths = _paths(directory)
     stop_everything(paths, _console())
-    if wipe:
-        control.wipe(paths)
+    if wipe and control.wipe(paths):
         typer.echo(f"deleted {paths.dir}")
 
 
@@ -167,6 +155,8 @@ def sql(
     directory: Dir = None,
 ) -> None:
     """Run SQL as the service does: its login may record usage and corrections, nothing else."""
+    from sandbox import service_sql
+
     dsn = str(control.state(_paths(directory))["writer_dsn"])
     try:
         for line in service_sql.run(dsn, statement):
@@ -214,6 +204,8 @@ def fetch_jars(
     ] = False,
 ) -> None:
     """Fetch Kafka and Debezium through Maven, verify them and print where they are."""
+    from sandbox import jars, machine
+
     if relock:
         with tempfile.TemporaryDirectory() as folder:
             jars.maven("mvn", os.environ)(Path(folder))
@@ -235,6 +227,8 @@ def install_into(
     For the containers of docker-compose.yml. All logins get the password in SANDBOX_PASSWORD,
     which is the superuser's too.
     """
+    from sandbox import install, secrets
+
     seen = install.address(postgres)
     installation = install.Installation(
         seen,
@@ -263,6 +257,9 @@ def supervise(directory: Dir = None) -> None:
 
 
 def _supervise(paths: Paths) -> int:
+    from sandbox import machine, ports, secrets, stack
+    from sandbox.supervisor import Supervisor, holding
+
     with holding(paths):
         asked = wanted.read(paths.wanted_json) or wanted.Wanted()
         whole = stack.build(

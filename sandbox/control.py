@@ -175,19 +175,23 @@ def shift_clock(paths: Paths, seconds: int) -> None:
     clock.set_offset(paths.clock, seconds)
 
 
-def wipe(paths: Paths) -> None:
+def wipe(paths: Paths) -> bool:
     """Deletes a stopped sandbox. Refuses a directory that no sandbox made.
+
+    Returns:
+        Whether there was anything to delete.
 
     Raises:
         UsageProblemError: It is not a sandbox, or still runs.
     """
     if not paths.dir.exists():
-        return
+        return False
     made_here = paths.ports_json.exists() or paths.wanted_json.exists()
     if running(paths) is not None or not (made_here or _empty(paths.dir)):
         message = f"{paths.dir} is no stopped sandbox; nothing was deleted"
         raise UsageProblemError(message, fix="name the directory of a sandbox with --dir")
     shutil.rmtree(paths.dir)
+    return True
 
 
 def _empty(folder: Path) -> bool:

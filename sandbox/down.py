@@ -39,7 +39,8 @@ def down(paths: Paths, console: Console) -> None:
     if supervisor is not None:
         _end_supervisor(paths, supervisor, console)
     lines = sweep(paths)
-    paths.sandbox_json.unlink(missing_ok=True)
+    if paths.sandbox_json.exists():
+        paths.sandbox_json.unlink()
     for line in lines:
         console.say(line)
     if begun is None and supervisor is None and not lines:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import shutil
 import sys
-import tempfile
 from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped]  # its stubs are a package of their own
@@ -16,6 +14,7 @@ from sandbox import jars as archives
 from sandbox import postgres
 from sandbox.jars import Jars
 from sandbox.java import find_java
+from sandbox.paths import nearest, unwritable
 from sandbox.ports import busy_ports
 from sandbox.prerequisites import Probe
 from sandbox.stack import Machine
@@ -37,7 +36,7 @@ def probe(paths: Paths, environ: Mapping[str, str]) -> Probe:
     """Everything the prerequisites are judged by; starts nothing but `java -version` and such."""
     java, too_old = find_java(environ)
     binaries, refused = postgres.find_binaries(environ)
-    existing = _nearest(paths.dir)
+    existing = nearest(paths.dir)
     lock_text = archives.LOCK_FILE.read_text(encoding="ascii")
     path = environ.get("PATH", "")
     return Probe(
@@ -61,18 +60,6 @@ def probe(paths: Paths, environ: Mapping[str, str]) -> Probe:
         unwritable=unwritable(paths.dir),
         owner=_owner(existing),
     )
-
-
-def unwritable(folder: Path) -> str | None:
-    """Why a directory, or the nearest one above it that exists, cannot be written; None if it can.
-
-    It is tried: root may write by its permissions what a read-only mount refuses.
-    """
-    try:
-        with tempfile.TemporaryFile(dir=_nearest(folder)):
-            return None
-    except OSError as problem:
-        return problem.strerror or str(problem)
 
 
 def jars(environ: Mapping[str, str], say: Callable[[str], None]) -> Jars:
@@ -104,15 +91,6 @@ def machine(environ: Mapping[str, str], say: Callable[[str], None]) -> Machine:
         raise MachineError(message)
     account = postgres.unprivileged(os.geteuid())
     return Machine(java.program, jars(environ, say), binaries, account)
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder itself or the nearest one above it that is there and can be looked at."""
-    for each in (folder, *folder.parents):
-        with contextlib.suppress(PermissionError):
-            if each.exists():
-                return each
-    return folder
 
 
 def _owner(path: Path) -> str:

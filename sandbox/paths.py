@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -122,6 +123,27 @@ def find_paths(option: Path | None, environ: Mapping[str, str], cwd: Path) -> Pa
         ConfigurationError: the variable does.
     """
     return Paths(*find_directory(option, environ, cwd))
+
+
+def unwritable(folder: Path) -> str | None:
+    """Why a directory, or the nearest one above it that exists, cannot be written; None if it can.
+
+    It is tried: root may write by its permissions what a read-only mount refuses.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=nearest(folder)):
+            return None
+    except OSError as problem:
+        return problem.strerror or str(problem)
+
+
+def nearest(folder: Path) -> Path:
+    """The folder itself or the nearest one above it that is there and can be looked at."""
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(PermissionError):
+            if each.exists():
+                return each
+    return folder
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, mode: int = 0o600) -> None:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from sandbox import machine, prerequisites, wanted
+from sandbox import wanted
 from sandbox.control import ADDRESSES, running, state
 from sandbox.follow import Follower
-from sandbox.process import MARK, SUPERVISOR, ref_of, send, wake
-from sandbox.stack import part_environment
+from sandbox.paths import unwritable
+from sandbox.process import send, wake
 from sandbox.starting import started, starter, starting
-from sandbox.stripe import ROOT
-from sandbox.supervisor import sweep
-from sandbox.training import train
-from streams.cli.errors import INTERRUPTED, UnavailableError
+from streams.cli.errors import CONFIGURATION, INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,40 +40,24 @@ def up(
             supervisor = running(paths)
             if supervisor is not None:
                 return _attach(paths, supervisor, asked, console, follow)
-            if machine.unwritable(paths.dir) is not None:
-                return _refused(paths, environ, console)
+            if unwritable(paths.dir) is not None:
+                return _launch(paths, asked, environ, console, follow)  # which says so
             with starting(paths) as other:
                 if other is None:
-                    return _start(paths, asked, environ, console, follow)
+                    return _launch(paths, asked, environ, console, follow)
                 console.say(f"another `up` (process {other.pid}) is starting it already; waiting")
                 _await_supervisor(paths, other)
 
 
-def _start(
+def _launch(
     paths: Paths, asked: Wanted, environ: Mapping[str, str], console: Console, follow: bool
 ) -> int:
-    for line in sweep(paths):
-        console.say(f"cleaned up after a killed supervisor: {line}")
-    problems = prerequisites.find_problems(machine.probe(paths, environ))
-    if problems:
-        console.complain(prerequisites.render(problems))
-        return prerequisites.EXIT_CODE
-    paths.make()
-    found = machine.machine(environ, console.say)
-    train(paths, found, part_environment(environ), console.say)
-    wanted.write(paths.wanted_json, asked)
-    paths.progress.write_text("", encoding="utf-8")
-    # What a killed supervisor said of its own stack must not be taken for this one's.
-    paths.sandbox_json.unlink(missing_ok=True)
-    follower = Follower(paths, _spawn(paths, environ), console.say)
-    return _watch(paths, follower, console, follow)
+    from sandbox.launch import launch  # noqa: PLC0415 - takes long, and `down` must see us before
 
-
-def _refused(paths: Paths, environ: Mapping[str, str], console: Console) -> int:
-    """Says what is missing, the permission to write among it, without having written anything."""
-    problems = prerequisites.find_problems(machine.probe(paths, environ))
-    console.complain(prerequisites.render(problems))
-    return prerequisites.EXIT_CODE
+    supervisor = launch(paths, asked, environ, console)
+    if supervisor is None:
+        return CONFIGURATION
+    return _watch(paths, Follower(paths, supervisor, console.say), console, follow)
 
 
 def _await_supervisor(paths: Paths, other: ProcessRef) -> None:
@@ -127,36 +106,6 @@ def _why(paths: Paths, text: str) -> str:
     errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
     what = text or f"the supervisor ended; {errors[-1] if errors else 'it said nothing'}"
     return f"the sandbox did not start: {what}\nEverything was stopped again. Logs: {paths.logs}"
-
-
-def _spawn(paths: Paths, environ: Mapping[str, str]) -> ProcessRef:
-    """Starts the supervisor in its own session and waits until it holds the directory.
-
-    Raises:
-        UnavailableError: It ended at once.
-    """
-    with (paths.logs / "supervisor.log").open("ab") as log:
-        child = subprocess.Popen(
-            (sys.executable, "-m", "sandbox", "supervise", "--dir", str(paths.dir)),
-            cwd=ROOT,
-            env={**environ, MARK: f"{paths.dir}|{SUPERVISOR}"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    ref = ref_of(child.pid)
-    try:
-        while ref is not None and child.poll() is None:
-            if running(paths) == ref:
-                return ref
-            time.sleep(POLL_S)
-    except KeyboardInterrupt:
-        child.terminate()
-        child.wait()
-        raise
-    message = f"the supervisor ended at once with {child.poll()}"
-    raise UnavailableError(message, fix=f"see {paths.logs}/supervisor.log")
 
 
 @contextlib.contextmanager

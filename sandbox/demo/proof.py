@@ -66,7 +66,7 @@ def read_balance(stack: DemoStack) -> Balance:
         dead = _number(ledger, "SELECT count(*) FROM ledger.parked WHERE kind = 'dead'")
     sums: Counter[tuple[str, str]] = Counter()
     identifiers: Counter[str] = Counter()
-    for event in stack.oracle():
+    for event in stack.stand_in.oracle():
         if event["counted"]:
             sums[event["customer"], event["event_name"]] += int(event["value"])
             identifiers[event["identifier"]] += 1

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import requests
+
+from sandbox.stripe_sandbox.client import StandIn
 
 POLL_S = 0.1
 
@@ -40,19 +41,10 @@ class DemoStack:
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def arm(self, **fault: object) -> None:
-        """Orders a fault at the Stripe stand-in."""
-        url = f"{self.facts()['stripe_url']}/_sandbox/faults"
-        requests.post(url, json=fault, timeout=5).raise_for_status()
-
-    def clear_faults(self) -> None:
-        """Ends all faults at the stand-in."""
-        requests.delete(f"{self.facts()['stripe_url']}/_sandbox/faults", timeout=5)
-
-    def oracle(self) -> list[Mapping[str, Any]]:
-        """Everything the stand-in recorded, whatever it answered."""
-        url = f"{self.facts()['stripe_url']}/_sandbox/oracle"
-        return list(requests.get(url, timeout=10).json()["events"])
+    @property
+    def stand_in(self) -> StandIn:
+        """Stripe, as far as this stack is concerned."""
+        return StandIn(self.facts()["stripe_url"])
 
     def tailrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of the product against this stack."""

@@ -4,6 +4,7 @@ Exit 0 only if nothing was lost and nothing counted twice.
 """
 
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -81,7 +82,7 @@ def _first_phase(stack: DemoStack, screen: Screen, expected: Expected, now: date
 
 
 def _second_phase(stack: DemoStack, screen: Screen, expected: Expected, now: datetime) -> None:
-    stack.arm(kind="outage")
+    stack.stand_in.arm(kind="outage")
     screen.line("Stripe is down: connections break, or 503")
     written = uses(SEED + 1, "second", SECOND, now)
     with psycopg.connect(stack.facts()["writer_dsn"], autocommit=True) as service:
@@ -97,7 +98,7 @@ def _second_phase(stack: DemoStack, screen: Screen, expected: Expected, now: dat
     waiting = pending(stack)
     screen.check(f"{waiting} units seen pending while Stripe is down", holds=waiting > 0)
     screen.line(f"worker restarted as {stack.worker_pid()}, its state read again from disk")
-    stack.clear_faults()
+    stack.stand_in.clear_faults()
     screen.line("Stripe is back")
     wait_for("everything at Stripe", 40, lambda: pending(stack) == 0)
     screen.line("pending 0")
@@ -138,7 +139,8 @@ def _prove(stack: DemoStack, screen: Screen, expected: Expected) -> None:
 
 def next_commands(directory: Path) -> str:
     """What to type next; each works as it stands, on the demo's own data."""
-    tool = "tailrace" if shutil.which("tailrace") else ".venv/bin/tailrace"
+    typed = sys.argv[0] if Path(sys.argv[0]).name == "tailrace" else ".venv/bin/tailrace"
+    tool = "tailrace" if shutil.which("tailrace") else typed
     where = f"--dir {directory}"
     lines = (
         (f"{tool} sandbox up {where}", "the same stack again, with its data; it stays"),
@@ -161,7 +163,7 @@ def demo(
     began_s = time.monotonic()
     screen = Screen(lambda: time.monotonic() - began_s)
     screen.plain("tailrace demo: Postgres → Debezium → Kafka → Faust → ledger → Stripe (stand-in)")
-    if code := sandbox("down", "--wipe", directory=directory):
+    if directory.exists() and (code := sandbox("down", "--wipe", directory=directory)):
         raise typer.Exit(code)
     code = sandbox("up", directory=directory)
     if code:

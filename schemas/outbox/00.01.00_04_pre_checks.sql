@@ -21,7 +21,10 @@ AS $$
         WHEN value = '' THEN 'must not be empty'
         WHEN octet_length(value) > bytes_max
             THEN 'must be at most ' || bytes_max || ' bytes long, is ' || octet_length(value)
-        WHEN value ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'must not hold control characters'
+        -- Those of text direction too: two keys that look alike would be two events.
+        WHEN value ~ '[\u0001-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]'
+            THEN 'must not hold control characters, holds U+' || lpad(upper(to_hex(ascii(
+                substring(value FROM '[\u0001-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]')))), 4, '0')
         WHEN value ~ '^[ \u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]|[ \u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]$'
             THEN 'must not begin or end with white space'
     END

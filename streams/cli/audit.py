@@ -15,10 +15,11 @@ from streams.cli.audit_registry import Span, Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
 from streams.cli.audit_stripe import Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
-from streams.cli.errors import FINDING, UsageProblemError
-from streams.cli.options import Dir, Json
+from streams.cli.errors import FINDING
+from streams.cli.held import held_partitions
+from streams.cli.options import Dir, Json, duration_option
 from streams.cli.stack import Stack, resolve
-from streams.core.instant import FIRST_US, SECOND_US, duration_us
+from streams.core.instant import FIRST_US, SECOND_US
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -39,16 +40,25 @@ def audit(
             "--stripe/--no-stripe", help="Compare with Stripe's sums; default: on in a sandbox."
         ),
     ] = None,
+    open_max: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="A transaction open for longer is told when it keeps minutes from being sealed.",
+        ),
+    ] = "5m",
     as_json: Json = False,
 ) -> None:
     """Prove it: registry = ledger = Stripe; exit 1 on any difference.
 
     Sends a canary through every partition and waits for it, so whatever is in flight is never
-    called lost. Minutes that are equal and over are sealed: only those may retention drop.
+    called lost. Minutes that are equal and over are sealed: only those may retention drop. A held
+    partition is a finding too; what waits there is not judged.
     """
     stack = resolve(directory)
     stack.need("source_dsn", "ledger_dsn")
-    since_us = _since(since)
+    since_us = duration_option("--since", since, "24h")
+    open_us_max = duration_option("--open-max", open_max, "5m") or 0
     progress = terminal.Progress()
     clock = SystemClock()
     waiting = Waiting(time.sleep, clock.elapsed_s, wait_s, progress.show)
@@ -58,7 +68,8 @@ def audit(
     ):
         name = row(source, "source_name")["source"]
         from_us = FIRST_US if since_us is None else clock.now_us() - since_us
-        registry = compare(source, ledger, Span(name, from_us), uuid4(), waiting)
+        span, held = Span(name, from_us, open_us_max), held_partitions(stack.facts)
+        registry = compare(source, ledger, span, uuid4(), waiting, held)
         progress.clear()
         own = check_ledger(ledger)
         theirs = _compare_stripe(stack, ledger, stripe, from_us)
@@ -74,15 +85,6 @@ def audit(
     _show(report, as_json=as_json)
     if report.findings:
         raise typer.Exit(FINDING)
-
-
-def _since(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return duration_us(text)
-    except ValueError as error:
-        raise UsageProblemError(f"--since: {error}", fix="`tailrace audit --since 24h`") from error
 
 
 def _compare_stripe(
@@ -109,6 +111,7 @@ def _note(ledger: Connection, report: AuditReport) -> None:
         "double": report.double,
         "findings": len(report.findings),
         "sealed": report.registry.sealed_now,
+        "unsealed": len(report.registry.unsealed),
     }
     values = {"source": report.source, "detail": msgspec.json.encode(detail).decode()}
     ledger_rows(ledger, "audit_note", values)
@@ -123,6 +126,9 @@ def _show(report: AuditReport, *, as_json: bool) -> None:
     for minute in report.registry.open_minutes:
         for holder in minute.holders:
             terminal.say(f"open minute held by {holder}")
+    for blocker in report.registry.holders:
+        age = terminal.age(blocker.age_us / SECOND_US)
+        terminal.data(f"not sealed: {blocker}, for {age}; {blocker.fix}")
     for finding in report.findings:
         terminal.data(f"{finding.kind}: {finding.text}")
     terminal.data(report.verdict)

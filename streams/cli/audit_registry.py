@@ -5,16 +5,18 @@ settled only when everything before it has.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from streams.cli.audit_report import AuditFinding, OpenMinute, RegistryPart
+from streams.cli.audit_open import open_minutes, read_floor
+from streams.cli.audit_report import AuditFinding, RegistryPart
 from streams.cli.database import Connection, ledger_rows, row, rows
 from streams.cli.errors import TryAgainError
+from streams.cli.held import REMEDY, Held
 from streams.core.audit import (
     GROUP_OF_KIND,
     Identity,
@@ -55,6 +57,8 @@ class Span:
 
     source: str
     from_us: int = FIRST_US
+    open_us_max: int = 5 * MINUTE_US
+    """A transaction that is open for longer is told when it keeps minutes from being sealed."""
 
     @property
     def of_registry(self) -> dict[str, Any]:
@@ -68,19 +72,28 @@ class Span:
 
 
 def compare(
-    source: Connection, ledger: Connection, span: Span, token: UUID, waiting: Waiting
+    source: Connection,
+    ledger: Connection,
+    span: Span,
+    token: UUID,
+    waiting: Waiting,
+    held: Sequence[Held] = (),
 ) -> RegistryPart:
-    """Judges every minute of the span; the seals are read, not yet written.
+    """Judges every minute of the span, and seals those that are equal and over.
+
+    A held partition lets no canary through, so what has no verdict may wait there: such minutes
+    are open, not lost, and the partition is a finding.
 
     Raises:
         TryAgainError: canaries did not arrive in time; nothing can be judged.
         UnknownClassError: the workers or the database are newer than this command.
         psycopg.Error: one of the databases refused or went away.
     """
-    floor_us = _floor(source)
+    floor = read_floor(source)
     first = _registry(source, span)
     emitted = row(source, "emit_canaries", {"token": token})["emitted"]
-    _await_canaries(ledger, span.source, token, int(emitted), waiting)
+    awaited = set(range(int(emitted))) - {each.partition for each in held}
+    _await_canaries(ledger, span.source, token, awaited, waiting)
     cell_rows = [
         Row(minute_us, name, Tally(count, int(digest)))
         for minute_us, name, count, digest in ledger_rows(ledger, "cells", span.of_ledger)
@@ -92,6 +105,8 @@ def compare(
         without_swept_canaries(cell_readings(cell_rows), kept_from_us),
         without_swept_canaries(second, kept_from_us),
     )
+    if held:
+        judgments = [_may_wait(judgment) for judgment in judgments]
     classes: Counter[str] = Counter()
     for cell in cell_rows:
         classes[cell.name] += cell.tally.count
@@ -99,13 +114,17 @@ def compare(
         minute_us: Tally(count, int(digest))
         for minute_us, count, digest in ledger_rows(ledger, "sealed", span.of_ledger)
     }
-    findings = [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
+    findings = [AuditFinding("held", f"partition {h.partition}", f"{h}; {REMEDY}") for h in held]
+    findings += [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
     findings += _seal_findings(source, span, broken_seals(sealed, second))
     part = RegistryPart(
-        judgments, classes, _open_minutes(source, judgments), findings, sealed_before=len(sealed)
+        judgments, classes, open_minutes(source, judgments), findings, sealed_before=len(sealed)
     )
+    old = floor.old(span.open_us_max)
+    part.unsealed = floor.held_back(judgments, old, sealed)
+    part.holders = old if part.unsealed else ()
     if not findings:
-        _seal(source, ledger, span, part, sealable(judgments, floor_us), set(sealed))
+        _seal(source, ledger, span, part, sealable(judgments, floor.us), set(sealed))
     return part
 
 
@@ -116,34 +135,28 @@ def _registry(source: Connection, span: Span) -> Readings:
     )
 
 
-def _floor(source: Connection) -> int:
-    """No transaction that may still commit usage began before this; read before S1."""
-    now_us = int(row(source, "source_now")["now_us"])
-    open_now = rows(source, "open_transactions")
-    if any(r["gid"] is not None and r["writes_usage"] for r in open_now):
-        # Its start is known no more, only when it was prepared: nothing is sealed while it waits.
-        return FIRST_US
-    return min([now_us, *(int(r["started_us"]) for r in open_now)])
-
-
 def _await_canaries(
-    ledger: Connection, source: str, token: UUID, emitted: int, waiting: Waiting
+    ledger: Connection, source: str, token: UUID, awaited: set[int], waiting: Waiting
 ) -> None:
     ends_s = waiting.elapsed_s() + waiting.deadline_s
     values = {"source": source, "token": str(token)}
     while True:
         arrived = {partition for (partition,) in ledger_rows(ledger, "canaries_arrived", values)}
-        waiting.show(f"canaries settled: {len(arrived)} of {emitted} partitions")
-        if len(arrived) >= emitted:
+        waiting.show(f"canaries settled: {len(arrived)} of {len(awaited)} partitions")
+        late = sorted(awaited - arrived)
+        if not late:
             return
         if waiting.elapsed_s() >= ends_s:
-            late = sorted(set(range(emitted)) - arrived)
             raise TryAgainError(
                 f"canaries of partitions {', '.join(map(str, late))} did not settle within "
                 f"{waiting.deadline_s:.0f} s, so nothing can be judged yet",
                 fix="see `tailrace connector status` and `tailrace status`, then audit again",
             )
         waiting.sleep(POLL_S)
+
+
+def _may_wait(judgment: Judgment) -> Judgment:
+    return judgment._replace(verdict="open") if judgment.lost else judgment
 
 
 def _differs(judgment: Judgment) -> bool:
@@ -207,33 +220,6 @@ def _seal_findings(source: Connection, span: Span, broken: list[int]) -> list[Au
             )
             findings.append(AuditFinding("seal", minute, text))
     return findings
-
-
-def _open_minutes(source: Connection, judgments: list[Judgment]) -> list[OpenMinute]:
-    """Usage minutes that moved, with the transactions that may still commit into them."""
-    moved = sorted({j.minute_us for j in judgments if j.verdict == "open" and j.group != "canary"})
-    if not moved:
-        return []
-    open_now = rows(source, "open_transactions")
-    return [
-        OpenMinute(
-            minute_us,
-            tuple(
-                _holder(r)
-                for r in open_now
-                if r["writes_usage"] and int(r["started_us"]) < minute_us + MINUTE_US
-            ),
-        )
-        for minute_us in moved
-    ]
-
-
-def _holder(transaction: dict[str, Any]) -> str:
-    since = wire_text(int(transaction["started_us"]))
-    if transaction["gid"] is not None:
-        return f"prepared transaction {transaction['gid']} of {transaction['user_name']}, {since}"
-    program = transaction["application_name"] or "a program without a name"
-    return f"pid {transaction['pid']} ({transaction['user_name']}, {program}), open since {since}"
 
 
 def _seal(

@@ -1,11 +1,16 @@
 """An audit's result: findings and figures → the verdict line, the JSON document, the exit code."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streams.core.audit import Judgment, Named
 from streams.core.instant import wire_text
+
+if TYPE_CHECKING:
+    from streams.cli.audit_open import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class RegistryPart:
     sealable: int = 0
     sealed_now: int = 0
     sealed_before: int = 0
+    unsealed: Sequence[int] = ()
+    """Minutes that are equal and over, and could not be sealed because of `holders`."""
+    holders: Sequence[OpenTransaction] = ()
+    """Transactions that have been open for too long."""
 
     def identities(self, group: str) -> int:
         """What the registry holds of a group."""
@@ -122,9 +131,24 @@ class AuditReport:
         return sum(finding.double for finding in self.findings)
 
     @property
+    def complete(self) -> bool:
+        """Whether everything was judged that is over, and sealed that is equal."""
+        return not self.registry.unsealed and not self._held
+
+    @property
+    def _held(self) -> int:
+        return sum(finding.kind == "held" for finding in self.findings)
+
+    @property
     def verdict(self) -> str:
-        """The one line."""
-        return f"lost {self.lost} · double {self.double}"
+        """The one line; a proof that is not complete does not look like one."""
+        said = [f"lost {self.lost}", f"double {self.double}"]
+        if self._held:
+            said.append(f"held {self._held}: what waits there is not judged yet")
+        if unsealed := len(self.registry.unsealed):
+            minutes = "minute" if unsealed == 1 else "minutes"
+            said.append(f"{unsealed} {minutes} could not be sealed yet")
+        return " · ".join(said)
 
     def document(self) -> dict[str, Any]:
         """The JSON report."""
@@ -147,6 +171,10 @@ class AuditReport:
                 {"minute": wire_text(minute.minute_us), "holders": list(minute.holders)}
                 for minute in registry.open_minutes
             ],
+            "unsealed": {
+                "minutes": len(registry.unsealed),
+                "transactions": [holder.document() for holder in registry.holders],
+            },
             "ledger": {name: str(value) for name, value in self.ledger.balance.items()},
             "equations": self.ledger.equations,
             "stripe": None
@@ -156,6 +184,7 @@ class AuditReport:
             "lost": self.lost,
             "double": self.double,
             "ok": not self.findings,
+            "complete": self.complete,
         }
 
     def rows(self) -> list[tuple[str, object, str]]:

@@ -1,4 +1,4 @@
-"""`tailrace connector lint|diff|apply|status|heal`: the outbox connector, each start guarded."""
+"""`tailrace connector lint|diff|apply|status|heal|repair`: the connector, each start guarded."""
 
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from streams.cli import terminal
 from streams.cli.capture_access import Reach, capture_of, connect_client, source_settings
 from streams.cli.errors import FINDING, ConfigurationError
 from streams.cli.options import Dir, Json, new_app
+from streams.cli.repair import repair_command
 from streams.cli.stack import resolve
 
 app = new_app("The outbox connector in Kafka Connect.")
@@ -149,5 +150,7 @@ def heal_command(directory: Dir = None) -> None:
     if healed.health is not Health.RUNNING:
         raise typer.Exit(FINDING)
 
+
+app.command("repair")(repair_command)
 
 APPS = {"connector": app}

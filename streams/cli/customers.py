@@ -2,7 +2,6 @@
 
 import getpass
 import re
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -11,9 +10,17 @@ import typer
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, ledger_rows
 from streams.cli.errors import UsageProblemError
-from streams.cli.options import Dir, Json, Yes, new_app
+from streams.cli.options import (
+    Dir,
+    Json,
+    Yes,
+    duration_option,
+    instant_option,
+    new_app,
+)
 from streams.cli.stack import resolve
-from streams.core.instant import duration_us, to_us, wire_text
+from streams.core.envelope import control_rule
+from streams.core.instant import wire_text
 
 app = new_app("Which Stripe customer pays for a tenant's usage.")
 
@@ -74,10 +81,10 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
     wanted = {
         "tenant_id": tenant,
         "customer": customer,
-        "effective_from_us": _instant("--from", from_text),
-        "anchor_us": _instant("--anchor", anchor),
+        "effective_from_us": instant_option("--from", from_text),
+        "anchor_us": instant_option("--anchor", anchor),
         "billing_interval": interval.value if interval else None,
-        "grace_us": _duration("--grace", grace),
+        "grace_us": duration_option("--grace", grace),
         "actor": getpass.getuser(),
     }
     with connected(settings.ledger_dsn, "the ledger") as ledger:
@@ -104,10 +111,11 @@ _CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 
 def _refuse_impossible(tenant: str, customer: str) -> None:
     """A typing error here would bill somebody else, or nobody."""
-    if not 1 <= len(tenant.encode()) <= 200 or tenant != tenant.strip() or "#" in tenant:
+    length_fits = 1 <= len(tenant.encode()) <= 200
+    if not length_fits or tenant != tenant.strip() or "#" in tenant or control_rule(tenant):
         raise UsageProblemError(
             f"TENANT: {tenant!r} is no tenant that usage can be recorded for: 1 to 200 bytes, no "
-            "white space at its ends, no '#'",
+            "white space at its ends, no control characters, no '#'",
             fix="write it as the service does in record_usage",
         )
     if _CUSTOMER.fullmatch(customer) is None:
@@ -182,27 +190,6 @@ def _document(line: Mapped) -> dict[str, Any]:
 
 def _from(instant_us: int) -> str:
     return "the beginning" if instant_us == 0 else wire_text(instant_us)
-
-
-def _instant(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return to_us(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise UsageProblemError(
-            f"{option}: {text!r} is no instant with a time zone",
-            fix=f"`{option} 2026-12-01T00:00:00Z`",
-        ) from error
-
-
-def _duration(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return duration_us(text)
-    except ValueError as error:
-        raise UsageProblemError(f"{option}: {error}", fix=f"`{option} 1h`") from error
 
 
 APPS = {"customers": app}

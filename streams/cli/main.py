@@ -45,7 +45,9 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "resume": Listed("pauses", "Publishing goes on where it was paused."),
     "topics": Listed("topics", "Kafka's topics: apply, check."),
     "schema": Listed("schema", "The SQL of outbox and ledger: install, check."),
-    "connector": Listed("connector", "The outbox connector: lint, diff, apply, status, heal."),
+    "connector": Listed(
+        "connector", "The outbox connector: lint, diff, apply, status, heal, repair."
+    ),
     "source": Listed("source", "The service's database as a source: register, guard."),
     "config": Listed("config", "Settings: check, show."),
 }

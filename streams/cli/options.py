@@ -1,10 +1,14 @@
 """Options that commands share, with one meaning each."""
 
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from streams.cli.errors import UsageProblemError
+from streams.core.instant import duration_us, to_us
 
 
 class Where(StrEnum):
@@ -51,3 +55,34 @@ def new_app(help_text: str) -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
+
+
+def instant_option(option: str, text: str | None) -> int | None:
+    """Microseconds of an instant with its time zone, such as `2026-12-01T00:00:00Z`.
+
+    Raises:
+        UsageProblemError: the text is none.
+    """
+    if text is None:
+        return None
+    try:
+        return to_us(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise UsageProblemError(
+            f"{option}: {text!r} is no instant with a time zone",
+            fix=f"`{option} 2026-12-01T00:00:00Z`",
+        ) from error
+
+
+def duration_option(option: str, text: str | None, example: str = "1h") -> int | None:
+    """Microseconds of a duration, such as `90s`, `24h`, `7d`.
+
+    Raises:
+        UsageProblemError: the text is none.
+    """
+    if text is None:
+        return None
+    try:
+        return duration_us(text)
+    except ValueError as error:
+        raise UsageProblemError(f"{option}: {error}", fix=f"`{option} {example}`") from error

@@ -236,6 +236,24 @@ SELECT ledger.us(sealed_at) AS sealed_us FROM ledger.sealed_minute
 WHERE source = %(source)s AND minute = date_trunc('minute', ledger.at(%(received_us)s));
 
 
+-- name: repair_range
+-- Where a re-emission may begin, and the first minute that holds usage and that no audit has sealed.
+WITH bounds AS (
+    SELECT clock_timestamp() - value::interval AS oldest FROM metering.setting
+    WHERE name = 'reemit_horizon'
+), recorded AS (
+    SELECT date_trunc('minute', k.received_at, 'UTC') AS minute
+    FROM metering.usage_key AS k, bounds AS b WHERE k.received_at >= b.oldest
+    UNION
+    SELECT date_trunc('minute', c.received_at, 'UTC')
+    FROM metering.usage_conflict AS c, bounds AS b WHERE c.received_at >= b.oldest
+)
+SELECT (extract(epoch FROM b.oldest) * 1000000)::bigint AS oldest_us,
+       (SELECT (extract(epoch FROM min(r.minute)) * 1000000)::bigint FROM recorded AS r
+        WHERE NOT EXISTS (SELECT FROM metering.sealed_minute AS s
+                          WHERE s.minute = r.minute AND s.kind = 'usage')) AS unsealed_us
+FROM bounds AS b;
+
 -- name: push_metric
 -- Tells the service's database of a meter: from then on it refuses unknown ones.
 SELECT metering.put_metric(%(name)s, %(scale)s) AS changed;

@@ -115,7 +115,11 @@ def _lines(figures: dict[str, Any]) -> list[str]:
     ]
     listed = [
         *states,
-        ("oldest not settled", _age(waiting["oldest_request_age_s"]), "of 23 h before it is doubt"),
+        (
+            "oldest not settled",
+            terminal.age(waiting["oldest_request_age_s"]),
+            "of 23 h before it is doubt",
+        ),
         ("levels not cut", waiting["levels_not_cut"], "their windows are open or closing"),
         ("entries waiting", waiting["entries_waiting"], "for their request"),
         ("entries unmapped", waiting["entries_unmapped"], "their tenants have no customer"),
@@ -123,16 +127,24 @@ def _lines(figures: dict[str, Any]) -> list[str]:
             (
                 f"{item['kind']} {item['reason']}",
                 item["count"],
-                f"oldest {_age(item['oldest_age_s'])}",
+                f"oldest {terminal.age(item['oldest_age_s'])}",
             )
             for item in figures["parked"]
         ),
         *(
-            (f"canary {c['source']}", _age(c["oldest_age_s"]), f"partition {c['worst_partition']}")
+            (
+                f"canary {c['source']}",
+                terminal.age(c["oldest_age_s"]),
+                f"partition {c['worst_partition']}",
+            )
             for c in figures["canaries"]
         ),
         *(
-            (f"audit {a['source']}", _age(a["age_s"]), f"lost {a['lost']} · double {a['double']}")
+            (
+                f"audit {a['source']}",
+                terminal.age(a["age_s"]),
+                f"lost {a['lost']} · double {a['double']}",
+            )
             for a in figures["audits"]
         ),
         ("partitions reporting", len(figures["positions"]), _oldest_position(figures)),
@@ -142,7 +154,11 @@ def _lines(figures: dict[str, Any]) -> list[str]:
 
 def _oldest_position(figures: dict[str, Any]) -> str:
     ages = [position["age_s"] for position in figures["positions"]]
-    return f"the quietest {_age(max(ages))} ago" if ages else "no worker has told the ledger yet"
+    return (
+        f"the quietest {terminal.age(max(ages))} ago"
+        if ages
+        else "no worker has told the ledger yet"
+    )
 
 
 def _remarks(figures: dict[str, Any]) -> list[str]:
@@ -165,26 +181,12 @@ def _remarks(figures: dict[str, Any]) -> list[str]:
     kinds = {item["kind"] for item in figures["parked"]}
     remarks += [f"items wait for a person: `tailrace {kind} list`" for kind in sorted(kinds)]
     remarks += [
-        f"no canary of partition {c['worst_partition']} for {_age(c['oldest_age_s'])}: "
+        f"no canary of partition {c['worst_partition']} for {terminal.age(c['oldest_age_s'])}: "
         "`tailrace connector status`, `tailrace source guard`"
         for c in figures["canaries"]
         if c["oldest_age_s"] > CANARY_AGE_S_MAX
     ]
     return remarks
-
-
-def _age(seconds: float | None) -> str:
-    """Short text of an age: 12 s, 5 min, 3.1 h, 2.0 d."""
-    if seconds is None:
-        return "-"
-    for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
-        if seconds < limit:
-            return (
-                f"{seconds / length:.1f} {unit}"
-                if unit == "h"
-                else f"{seconds / length:.0f} {unit}"
-            )
-    return f"{seconds / 86_400:.1f} d"
 
 
 APPS = {"status": app}

@@ -53,6 +53,20 @@ def _is_number(text: str) -> bool:
     return text == "" or text.removeprefix("-").replace(".", "", 1).isdigit()
 
 
+def age(seconds: float | None) -> str:
+    """Short text of an age: 12 s, 5 min, 3.1 h, 2.0 d."""
+    if seconds is None:
+        return "-"
+    for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
+        if seconds < limit:
+            return (
+                f"{seconds / length:.1f} {unit}"
+                if unit == "h"
+                else f"{seconds / length:.0f} {unit}"
+            )
+    return f"{seconds / 86_400:.1f} d"
+
+
 class Progress:
     """One line that is rewritten on a terminal, and nothing elsewhere or with NO_COLOR."""
 

@@ -37,6 +37,7 @@ class _Version(msgspec.Struct):
 
 _DECODER: Final = msgspec.json.Decoder(Wire)
 _VERSION_DECODER: Final = msgspec.json.Decoder(_Version)
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _PATH: Final = re.compile(r" - at `(?P<path>\$[^`]*)`$")
 
 
@@ -141,16 +142,16 @@ def _event(wire: Wire) -> UsageEvent | Malformed:
 
 
 def _text_problem(wire: Wire) -> Malformed | None:
-    """The first text that is too long for its column, empty, or holds what no column can."""
+    """The first text that is too long for its column, empty, or holds a control character."""
     source, tenant_id, metric, event_key = wire.source, wire.tenant_id, wire.metric, wire.event_key
     if (
         0 < len(source) <= 100
         and 0 < len(tenant_id) <= 200
         and 0 < len(metric) <= 100
         and 0 < len(event_key) <= 200
-        and "\0" not in source + tenant_id + metric + event_key
+        and (source + tenant_id + metric + event_key).isprintable()
     ):
-        return None
+        return None  # no control character is printable
     for path, text, most in (
         ("$.source", source, 100),
         ("$.tenant_id", tenant_id, 200),
@@ -164,9 +165,17 @@ def _text_problem(wire: Wire) -> Malformed | None:
 def _bounded(path: str, text: str, most: int) -> Malformed | None:
     if not 1 <= len(text) <= most:
         return Malformed(f"has {len(text)} characters, 1 to {most} are allowed", path)
-    if "\0" in text:
-        return Malformed("has a NUL character, which a database text cannot hold", path)
-    return None
+    rule = control_rule(text)
+    return None if rule is None else Malformed(rule, path)
+
+
+def control_rule(text: str) -> str | None:
+    """The rule that a name breaks by a control character, in the words of the outbox's own check.
+
+    Those of text direction are among them: two keys that look alike would be two events.
+    """
+    found = _CONTROL.search(text)
+    return found and f"must not hold control characters, holds U+{ord(found[0]):04X}"
 
 
 def _key_problem(wire: Wire) -> Malformed | None:

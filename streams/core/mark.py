@@ -1,4 +1,4 @@
-"""Marks: what the state remembers of an identity, 17 bytes a copy can be compared with.
+"""A first copy and its verdict → the mark of its identity: 17 bytes that a copy is compared with.
 
 In: a content digest, a verdict's class, an offset. Out: 17 bytes, and each of them back.
 Half the content digest tells a copy from a conflict; the class of its verdict and the offset of

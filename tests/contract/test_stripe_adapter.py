@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 import stripe
 
+from sandbox.stripe_sandbox.client import StandIn
 from sandbox.stripe_sandbox.service import Service, ServiceSettings
 from streams.adapters.stripe import Grouping, StripeSettings, StripeSink, StripeUnreadableError
 from streams.adapters.stripe_wire import observe_error
 from streams.core.meter_event import Cell, MeterEvent, Origin, freeze_window
 from streams.core.observation import Answer, MaybeSent, NotSent, Observation
+from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
 SECRET = "sk_test_adapter"
@@ -58,11 +59,7 @@ async def sink(service: Service) -> AsyncIterator[StripeSink]:
 
 
 async def order(service: Service, **spec: Any) -> None:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{service.url}/_sandbox/faults", data=msgspec.json.encode(spec)) as response,
-    ):
-        assert response.status in {200, 201}, await response.text()
+    await asyncio.to_thread(lambda: StandIn(service.url).arm(**spec))
 
 
 async def once(sink: StripeSink, event: MeterEvent, generation: int = 0) -> Observation:
@@ -71,6 +68,11 @@ async def once(sink: StripeSink, event: MeterEvent, generation: int = 0) -> Obse
 
 def counted(service: Service) -> int:
     return len(service.engine.state.recorded)
+
+
+def struck(service: Service) -> int:
+    """How many requests the first fault has met."""
+    return service.api.faults.armed[0].struck
 
 
 async def test_a_success_echoes_the_identifier(service: Service, sink: StripeSink) -> None:
@@ -179,14 +181,8 @@ async def test_a_slow_answer_is_a_timeout_although_it_is_recorded(
     await order(service, kind="slow", delay_ms=800, count=1)
     event = frozen()
     assert await once(sink, event) == MaybeSent("SocketTimeoutError")
-    await until(lambda: counted(service) == 1)
+    await eventually("the slow request is recorded", lambda: counted(service) == 1)
     assert answer(200, replayed=True)(await once(sink, event))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the condition lies in another object
-            await asyncio.sleep(0.01)
 
 
 async def test_an_outage_shows_both_of_its_faces(service: Service, sink: StripeSink) -> None:
@@ -209,14 +205,8 @@ async def test_a_closed_port_proves_that_nothing_was_sent(
     async def back() -> bool:
         return answer(200)(await once(sink, frozen(2)))
 
-    await eventually(back)
+    await eventually("the port is open again", back)
     assert counted(service) == 2
-
-
-async def eventually(probe: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(5):
-        while not await probe():  # noqa: ASYNC110 - the condition is the stand-in's
-            await asyncio.sleep(0.02)
 
 
 async def test_waiting_for_a_connection_proves_that_nothing_was_sent(service: Service) -> None:
@@ -224,7 +214,7 @@ async def test_waiting_for_a_connection_proves_that_nothing_was_sent(service: Se
     narrow = settings_for(service.url, connections_max=1, connect_timeout_s=0.1, read_timeout_s=2.0)
     async with StripeSink(narrow) as sink:
         first = asyncio.create_task(once(sink, frozen(1)))
-        await until(lambda: service.api.faults.armed[0].struck == 1)
+        await eventually("the first request is there", lambda: struck(service) == 1)
         assert await once(sink, frozen(2)) == NotSent("ConnectionTimeoutError")
         assert answer(200)(await first)
     assert counted(service) == 1
@@ -319,12 +309,14 @@ async def test_whatever_answers_is_named_and_never_raised(
 
 
 async def test_a_peer_that_trickles_is_ended_by_the_deadline() -> None:
-    async def trickle(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-        while not writer.is_closing():
+        hung_up = asyncio.create_task(reader.read())
+        while not hung_up.done():
             writer.write(b"x")
             await writer.drain()
-            await asyncio.sleep(0.05)
+            # One byte now and then, until the other side has had enough.
+            await asyncio.wait([hung_up], timeout=0.05)
 
     async with peer(trickle) as sink:
         assert await once(sink, frozen()) == MaybeSent("TimeoutError")
@@ -333,7 +325,7 @@ async def test_a_peer_that_trickles_is_ended_by_the_deadline() -> None:
 async def test_only_cancellation_is_raised(service: Service, sink: StripeSink) -> None:
     await order(service, kind="slow", delay_ms=5_000, count=1)
     task = asyncio.create_task(once(sink, frozen()))
-    await until(lambda: service.api.faults.armed[0].struck == 1)
+    await eventually("the request is there", lambda: struck(service) == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

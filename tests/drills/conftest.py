@@ -16,5 +16,5 @@ def running_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStac
 @pytest.fixture
 def stack(running_stack: LiveStack) -> Iterator[LiveStack]:
     yield running_stack
-    running_stack.clear_faults()
+    running_stack.stand_in.clear_faults()
     running_stack.stop_workers()

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import requests
-
+from sandbox.stripe_sandbox.client import StandIn
 from tests.support.stack import Stack, open_stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,16 +74,10 @@ class LiveStack:
     def facts(self) -> Mapping[str, Any]:
         return self.parts.facts
 
-    def oracle(self) -> list[Mapping[str, Any]]:
-        url = f"{self.facts['stripe_url']}/_sandbox/oracle"
-        return list(requests.get(url, timeout=30).json()["events"])
-
-    def arm(self, **fault: object) -> None:
-        url = f"{self.facts['stripe_url']}/_sandbox/faults"
-        requests.post(url, json=fault, timeout=5).raise_for_status()
-
-    def clear_faults(self) -> None:
-        requests.delete(f"{self.facts['stripe_url']}/_sandbox/faults", timeout=5)
+    @property
+    def stand_in(self) -> StandIn:
+        """Stripe, as far as this stack is concerned."""
+        return StandIn(self.facts["stripe_url"])
 
     def start_worker(self, name: str, *, crash_at: str = "") -> LiveWorker:
         """A worker with the data directory of that name, which it keeps over restarts."""

@@ -80,6 +80,12 @@ class World:
     meters: Path
     keys: list[str] = field(default_factory=list)
 
+    def add_fact(self, name: str, value: object) -> None:
+        """One more thing that the sandbox says of itself."""
+        file = self.cli.directory / "sandbox.json"
+        facts = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        file.write_text(json.dumps({**facts, name: value}), encoding="utf-8")
+
     def record(
         self, tenant: str, key: str, *, metric: str = "api_calls", back: str = "10 min"
     ) -> str:

@@ -70,6 +70,8 @@ class Pipeline:
         """Event keys whose rows never arrive."""
         self.invent: set[str] = set()
         """Event keys whose rows arrive with an identity nobody recorded, too."""
+        self.held: set[int] = set()
+        """Partitions that admit nothing."""
         self.publishing = True
         self.doubt: Doubt | None = None
         """What really became of requests whose answers are lost; None: nothing is lost."""
@@ -162,22 +164,23 @@ class Pipeline:
         ).fetchall()
         fresh: dict[int, list[Record]] = {}
         for event_id, kind, emitted, key, value, event_key, timestamp_ms in rows:
-            if (event_id, kind, emitted) in self._taken:
+            number = home_partition(key.encode(), PARTITIONS)
+            if (event_id, kind, emitted) in self._taken or number in self.held:
                 continue
             self._taken.add((event_id, kind, emitted))
             if event_key in self.lose:
                 continue
             values = [value, invented(value)] if event_key in self.invent else [value]
-            partition = self._partitions[home_partition(key.encode(), PARTITIONS)]
+            partition = self._partitions[number]
             for each in values:
                 record = Record(partition.next_offset, timestamp_ms, key.encode(), each.encode())
                 partition.next_offset += 1
                 fresh.setdefault(partition.number, []).append(record)
                 partition.log.append(record)
-        for number, records in fresh.items():
+        for home, records in fresh.items():
             versions, now_us = await ledger.load_catalogue()
             catalogue = Catalogue(tuple(versions), now_us)
-            await self._tell(ledger, self._partitions[number], records, catalogue)
+            await self._tell(ledger, self._partitions[home], records, catalogue)
 
     async def _tell(
         self,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from streams.engine.partitioner import home_partition
 from tests.integration.cli.conftest import World, new_key
+from tests.integration.cli.pipeline import PARTITIONS
 
 pytestmark = pytest.mark.postgres
 
@@ -92,6 +97,102 @@ def test_a_minute_that_could_still_change_is_never_sealed(world: World) -> None:
         sealed = world.value(world.ledger, "SELECT count(*) FROM ledger.sealed_minute")
         assert sealed == 0
         conn.rollback()
+
+
+def aged(world: World, by: str) -> None:
+    """Every open transaction looks as if it had begun that much earlier."""
+    with world.outbox.connect() as conn:
+        conn.execute("ALTER FUNCTION metering.open_transactions() RENAME TO open_now")
+        conn.execute(
+            "CREATE FUNCTION metering.open_transactions() RETURNS TABLE (pid integer, gid text,"
+            " user_name text, application_name text, state text, started_at timestamptz,"
+            " writes_usage boolean) LANGUAGE sql AS $$ SELECT pid, gid, user_name,"
+            f" application_name, state, started_at - interval '{by}', writes_usage"
+            " FROM metering.open_now() $$".encode()
+        )
+
+
+def test_an_old_transaction_that_keeps_minutes_from_being_sealed_is_told_with_the_way_out(
+    world: World,
+) -> None:
+    world.record_before("acme", new_key(), 7)
+    aged(world, "20 min")
+    with world.outbox.connect(autocommit=False) as conn:
+        conn.execute("SET application_name = 'billing-job'")
+        audit = world.cli("audit")
+        pid = conn.info.backend_pid
+        assert audit.code == 0
+        assert audit.last == "lost 0 · double 0 · 1 minute could not be sealed yet"
+        [told] = [line for line in audit.out.splitlines() if line.startswith("not sealed: ")]
+        for words in (f"pid {pid} (postgres, billing-job), open since", "for 20 min;"):
+            assert words in told
+        assert told.endswith(f"or SELECT pg_terminate_backend({pid})")
+        document = world.cli.json("audit", "audit")
+        assert (document["ok"], document["complete"], document["lost"]) == (True, False, 0)
+        assert document["unsealed"]["minutes"] == 1
+        [holder] = document["unsealed"]["transactions"]
+        assert (holder["pid"], holder["application"]) == (pid, "billing-job")
+        assert 1200 <= holder["age_s"] < 1320
+        assert world.cli("audit", "--open-max", "30m").last == "lost 0 · double 0"
+        conn.rollback()
+    assert world.cli("audit").last == "lost 0 · double 0"
+    assert world.cli.json("audit", "audit")["complete"]
+
+
+def test_a_prepared_transaction_that_holds_usage_is_told_by_its_name(world: World) -> None:
+    world.record_before("acme", new_key(), 7)
+    with world.outbox.connect(autocommit=False) as conn:
+        conn.execute("SELECT metering.record_usage('acme', 'api_calls', 1, 'prepared', now())")
+        conn.execute("PREPARE TRANSACTION 'forgotten'")
+    audit = world.cli("audit", "--open-max", "0s")
+    assert "not sealed: prepared transaction forgotten of postgres, since" in audit.out
+    assert "COMMIT PREPARED 'forgotten', or ROLLBACK PREPARED 'forgotten'" in audit.out
+    assert audit.last == "lost 0 · double 0 · 1 minute could not be sealed yet"
+
+
+def test_a_held_partition_is_a_finding_and_what_waits_there_is_not_called_lost(
+    world: World,
+) -> None:
+    number = home_partition(b"acme", PARTITIONS)
+    world.pipeline.held.add(number)
+    world.record("acme", new_key())
+    world.record("globex", new_key())
+    why = "schema version 2 is unknown here: upgrade the workers"
+    with answering(f"partition {number}: {why}\n") as url:
+        world.add_fact("pids", {"workers": [{"metrics_url": url}]})
+        audit = world.cli("audit", "--wait-s", "20")
+        assert audit.code == 1
+        assert f"held: partition {number}: {why}; a held partition admits nothing" in audit.out
+        assert audit.last == "lost 0 · double 0 · held 1: what waits there is not judged yet"
+        document = world.cli.json("audit", "audit")
+        assert [finding["kind"] for finding in document["findings"]] == ["held"]
+        assert (document["ok"], document["complete"]) == (False, False)
+        assert f"held: partition {number}: {why}" in world.cli("status").err
+    world.pipeline.held.clear()
+    assert world.cli("audit").last == "lost 0 · double 0"
+
+
+@contextmanager
+def answering(page: str) -> Iterator[str]:
+    """A worker's own web server, of which only /held is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/held" else 404)
+            self.end_headers()
+            self.wfile.write(page.encode())
+
+        def log_request(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_usage_at_stripe_that_the_ledger_did_not_settle_is_double(world: World) -> None:

@@ -95,6 +95,132 @@ def test_the_guard_names_what_is_wrong_and_its_repair(captured: Captured) -> Non
     assert shown.out.startswith("refuse: ")
 
 
+@dataclass
+class Gap:
+    """A source with a slot that was advanced past one row; an earlier one is sealed."""
+
+    captured: Captured
+
+    @property
+    def waiting(self) -> int:
+        """Rows that the slot holds."""
+        with self.captured.outbox.connect() as conn:
+            row = conn.execute(
+                "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('metering_outbox', NULL,"
+                " NULL, 'proto_version', '1', 'publication_names', 'metering_outbox')"
+                " WHERE get_byte(data, 0) = 73"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def confirmed(outbox: Database) -> int:
+    with outbox.connect() as conn:
+        row = conn.execute(
+            "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots"
+            " WHERE slot_name = 'metering_outbox'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def has_delivered(captured: Captured) -> None:
+    """Connect holds a position that is the slot's own."""
+    offset = {"lsn_commit": confirmed(captured.outbox)}
+    stored = {"partition": {"server": "src.sandbox"}, "offset": offset}
+    captured.connect.offsets[NAME] = [stored]
+
+
+@pytest.fixture
+def gap(captured: Captured) -> Gap:
+    cli = captured.cli
+    assert cli("source", "register").code == 0
+    assert cli("connector", "apply", "--first", "--stopped").code == 0
+    has_delivered(captured)
+    earlier = "received_at - interval '1 hour'"
+    with captured.outbox.connect() as conn:
+        conn.execute("SELECT metering.record_usage('acme', 'm', 1, 'proven')")
+        conn.execute(f"UPDATE metering.usage_key SET received_at = {earlier}".encode())
+        conn.execute("SELECT metering.seal(array_agg(received_at)) FROM metering.usage_key")
+        conn.execute("SELECT metering.record_usage('acme', 'm', 1, 'in-the-gap')")
+        conn.execute(
+            "SELECT pg_replication_slot_advance('metering_outbox', pg_current_wal_insert_lsn())"
+        )
+    return Gap(captured)
+
+
+def test_a_repair_shows_its_plan_and_touches_nothing_before_somebody_says_yes(gap: Gap) -> None:
+    captured = gap.captured
+    before, wrote = confirmed(captured.outbox), list(captured.connect.wrote())
+    asked = captured.cli("connector", "repair", "--reason", "slot advanced by hand")
+    assert asked.code == 2
+    assert "refused now: slot-ahead: the slot was confirmed" in asked.err
+    for number, step in enumerate(("stop", "delete", "drop", "create", "re-emit", "look"), 1):
+        assert f"plan {number}. {step}" in asked.err
+    assert "next: read the plan above, then `tailrace connector repair … --yes`" in asked.err
+    assert asked.out == ""
+    assert confirmed(captured.outbox) == before
+    assert captured.connect.wrote() == wrote
+
+
+def test_a_repair_sends_again_what_no_audit_has_sealed_and_starts_the_connector(gap: Gap) -> None:
+    captured = gap.captured
+    done = captured.cli("connector", "repair", "--reason", "slot advanced by hand", "--yes")
+    assert done.code == 0, done.err
+    assert "new slot from " in done.out
+    assert "1 rows sent again, received from " in done.out
+    assert f"{NAME}: connector RUNNING" in done.out
+    assert "next: `tailrace audit`" in done.err
+    assert gap.waiting == 1
+    with captured.outbox.connect() as conn:
+        noted = conn.execute("SELECT reason, usage_rows FROM metering.reemission").fetchall()
+    assert noted == [("slot advanced by hand", 1)]
+
+
+def test_a_repair_is_one_document_for_programs(gap: Gap) -> None:
+    repair = ("connector", "repair", "--reason", "by a program", "--yes")
+    document = gap.captured.cli.json("connector_repair", *repair)
+    assert [finding["rule"] for finding in document["findings"]] == ["slot-ahead"]
+    assert (document["done"]["rows"], document["done"]["state"]) == (1, "RUNNING")
+    has_delivered(gap.captured)
+    again = gap.captured.cli.json("connector_repair", *repair)
+    assert (again["findings"], again["done"]) == ([], None)
+
+
+def test_a_row_that_is_not_committed_yet_is_in_the_range_of_a_repair(gap: Gap) -> None:
+    with gap.captured.outbox.connect() as conn:
+        conn.execute(
+            "INSERT INTO metering.sealed_minute SELECT date_trunc('minute', received_at,"
+            " 'UTC'), 'usage', 1, 0 FROM metering.usage_key ON CONFLICT DO NOTHING"
+        )
+    with gap.captured.outbox.connect(autocommit=False) as writer:
+        began = writer.execute("SELECT now()").fetchone()
+        assert began is not None
+        asked = gap.captured.cli("connector", "repair", "--reason", "while somebody writes")
+        writer.rollback()
+    shown = began[0].strftime("%Y-%m-%dT%H:%M")
+    assert f"re-emit what was received from {shown}" in asked.err
+
+
+def test_a_repair_refuses_what_workers_know_no_more_before_it_touches_anything(gap: Gap) -> None:
+    wrote = list(gap.captured.connect.wrote())
+    old = ("--from", "2020-01-01T00:00:00Z", "--yes")
+    asked = gap.captured.cli("connector", "repair", "--reason", "all of it", *old)
+    assert asked.code == 2
+    assert "--from: must not lie before" in asked.err
+    assert gap.captured.connect.wrote() == wrote
+
+
+def test_a_healthy_source_is_not_repaired(captured: Captured) -> None:
+    cli = captured.cli
+    cli("source", "register")
+    cli("connector", "apply", "--first", "--stopped")
+    has_delivered(captured)
+    done = cli("connector", "repair", "--reason", "to be sure", "--yes")
+    assert done.code == 0
+    assert "nothing to repair: the guard refuses nothing" in done.out
+
+
 def test_the_linter_passes_our_own_config_and_names_an_old_plugin(captured: Captured) -> None:
     assert captured.cli.json("connector_lint", "connector", "lint")["findings"] == []
     captured.connect.plugins[0]["version"] = "3.6.0.Final"

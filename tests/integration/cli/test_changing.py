@@ -9,6 +9,13 @@ from tests.integration.cli.conftest import METERS, World, new_key
 pytestmark = pytest.mark.postgres
 
 
+@pytest.mark.parametrize("tenant", ["", " acme", "acme#1", "a\u202eb", "a\nb", "x" * 201], ids=repr)
+def test_a_tenant_that_no_usage_can_have_is_not_mapped(world: World, tenant: str) -> None:
+    mapped = world.cli("customers", "map", tenant, "cus_acme")
+    assert mapped.code == 2
+    assert "is no tenant that usage can be recorded for" in mapped.err
+
+
 def test_applying_the_same_meters_again_changes_nothing(world: World) -> None:
     applied = world.cli("meters", "apply", str(world.meters))
     assert applied.code == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from tests.support.postgres import Database, PostgresServer
 pytestmark = pytest.mark.postgres
 Conn = psycopg.Connection[Row]
 LONG = "x" * 201
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +45,15 @@ USAGE_TABLE: list[tuple[str, object, str]] = [
     ("tenant_id", "ü" * 101, "must be at most 200 bytes long, is 202"),
     ("tenant_id", " acme", "must not begin or end with white space"),
     ("tenant_id", "acme\u00a0", "must not begin or end with white space"),
-    ("tenant_id", "ac\nme", "must not hold control characters"),
-    ("tenant_id", "ac\u0085me", "must not hold control characters"),
+    ("tenant_id", "ac\nme", "must not hold control characters, holds U+000A"),
+    ("tenant_id", "ac\u0085me", "must not hold control characters, holds U+0085"),
     ("tenant_id", "acme#1", "must not hold '#'"),
     ("tenant_id", "tailrace.canary.0", "must not begin with 'tailrace.canary'"),
     ("tenant_id", "TailRace.Canary", "must not begin with 'tailrace.canary'"),
     ("metric", None, "must not be NULL"),
     ("metric", "", "must not be empty"),
     ("metric", "x" * 101, "must be at most 100 bytes long, is 101"),
-    ("metric", "api_calls\t", "must not hold control characters"),
+    ("metric", "api_calls\t", "must not hold control characters, holds U+0009"),
     ("metric", "tailrace.canary", "must not begin with 'tailrace.'"),
     ("metric", "api_call", "is not in the catalogue: api_call"),
     ("metric", "old", "is no longer valid: old"),
@@ -59,7 +61,8 @@ USAGE_TABLE: list[tuple[str, object, str]] = [
     ("event_key", "", "must not be empty"),
     ("event_key", LONG, "must be at most 200 bytes long, is 201"),
     ("event_key", "k ", "must not begin or end with white space"),
-    ("event_key", "k\u007f", "must not hold control characters"),
+    ("event_key", "k\u007f", "must not hold control characters, holds U+007F"),
+    ("event_key", "a\u202eb", "must not hold control characters, holds U+202E"),
     ("quantity", None, "must not be NULL"),
     ("quantity", "NaN", "must be a number, is NaN"),
     ("quantity", "Infinity", "must be finite"),
@@ -193,6 +196,17 @@ def test_all_bad_items_of_a_batch_are_named_by_index(
         service.execute("SELECT * FROM metering.record_usage_batch(%s)", (json.dumps(items),))
     assert message in (refused.value.diag.message_primary or "")
     assert refused.value.diag.message_hint
+
+
+def test_the_limit_of_a_batch_is_where_the_readme_says_it_is(service: Conn) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+        service.execute("SELECT metering.record_usage_batch(%s)", (json.dumps([ITEM] * 10_001),))
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    upstream = readme.partition("## For upstream engineers")[2].partition("## ")[0]
+    assert "at most 10,000 events a call" in upstream
+    assert (
+        f"SQLSTATE {refused.value.sqlstate} and `{refused.value.diag.message_primary}`" in upstream
+    )
 
 
 def test_a_null_batch_is_refused(service: Conn) -> None:

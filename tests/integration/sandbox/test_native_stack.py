@@ -159,9 +159,14 @@ def test_a_killed_supervisor_leaves_orphans_that_down_ends_and_data_that_up_cont
     os.kill(supervisor.pid, signal.SIGKILL)
     await_true("the supervisor's death", lambda: not process.alive(supervisor))
     assert len(still_there(stack.directory)) == 5
+    seen = sandbox(stack.directory, "status")
+    assert seen.returncode == 1
+    for part in ("postgres", "kafka", "connect", "stripe", "worker-0"):
+        assert f"{part} (process " in seen.stderr
+    assert f"`tailrace sandbox down --dir {stack.directory}` ends them" in seen.stderr
     done = sandbox(stack.directory, "down")
     assert done.returncode == 0
-    assert done.stdout.count("was left behind; ended by") == 5
+    assert (done.stdout + done.stderr).count("was left behind; ended by") == 5
     assert still_there(stack.directory) == []
     stack.up("--workers", "1")
     with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
@@ -170,6 +175,18 @@ def test_a_killed_supervisor_leaves_orphans_that_down_ends_and_data_that_up_cont
         ).fetchone()
     assert recorded is not None
     assert again == (recorded[0], "duplicate")
+    canaries_arrive(stack)
+
+
+def test_a_suspended_connect_does_not_keep_the_stack_from_stopping(stack: NativeStack) -> None:
+    stack.kill("connect", signal.SIGSTOP)
+    began_s = time.monotonic()
+    done = sandbox(stack.directory, "down")
+    assert done.returncode == 0
+    assert time.monotonic() - began_s < 40
+    assert "connect stopped SIGTERM" in done.stdout
+    assert still_there(stack.directory) == []
+    stack.up("--workers", "1")
     canaries_arrive(stack)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from streams.adapters.metrics import METRICS, MetricName, Sample, exposition
 
-UNITS = ("_total", "_offset", "_held", "_back", "_seconds", "_open")
+UNITS = ("_total", "_offset", "_held", "_back", "_seconds", "_open", "_paused")
 
 
 def sample_of(metric: MetricName, number: int) -> Sample:

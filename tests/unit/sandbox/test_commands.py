@@ -110,6 +110,31 @@ def test_wipe_deletes_only_what_a_sandbox_made(tmp_path: Path) -> None:
     assert precious.exists()
 
 
+def test_wiping_nothing_says_so_and_an_empty_directory_goes(tmp_path: Path) -> None:
+    none = sandbox("down", "--wipe", "--dir", str(tmp_path / "none"))
+    assert (none.returncode, none.stdout) == (0, f"nothing runs in {tmp_path / 'none'}\n")
+    (tmp_path / "box").mkdir()
+    empty = sandbox("down", "--wipe", "--dir", str(tmp_path / "box"))
+    assert (empty.returncode, f"deleted {tmp_path / 'box'}" in empty.stdout) == (0, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_empties_no_directory_but_a_sandbox(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox.demo", "--dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "nothing was deleted" in done.stderr
+    assert precious.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -12,7 +12,9 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+import requests
 
+from sandbox.stripe_sandbox.client import OrderRefusedError, StandIn
 from tests.unit.stripe_sandbox.driver import KEY
 
 METERS = '[meters.calls]\nevent_name = "api_calls"\n[[meters.store]]\nevent_name = "storage"\n'
@@ -75,6 +77,25 @@ async def test_a_killed_stand_in_forgets_nothing(tmp_path: Path) -> None:
         assert "already exists" in again["error"]["message"]
         listed = await call("GET", f"{url}/v1/billing/meters")
         assert {meter["event_name"] for meter in listed["data"]} == {"api_calls", "storage"}
+
+
+async def test_the_client_orders_faults_and_asks_for_what_was_recorded(tmp_path: Path) -> None:
+    meters = tmp_path / "meters.toml"
+    meters.write_text(METERS)
+    async with running(tmp_path / "state", "--meters", str(meters)) as (url, _pid):
+        stand_in = StandIn(url)
+        armed = await asyncio.to_thread(lambda: stand_in.arm(kind="429", count=2))
+        assert (armed["id"], armed["kind"], armed["struck"]) == (1, "429", 0)
+        with pytest.raises(OrderRefusedError, match="earthquake"):
+            await asyncio.to_thread(lambda: stand_in.arm(kind="earthquake"))
+        await asyncio.to_thread(stand_in.clear_faults)
+        assert (await call("GET", f"{url}/_sandbox/faults"))["faults"] == []
+        assert await asyncio.to_thread(stand_in.oracle) == []
+        await call("POST", f"{url}/v1/billing/meter_events", data=event(1))
+        [recorded] = await asyncio.to_thread(stand_in.oracle)
+        assert (recorded["identifier"], recorded["counted"]) == ("id-1", 1)
+    with pytest.raises(requests.ConnectionError):
+        await asyncio.to_thread(stand_in.oracle)
 
 
 async def test_the_oracle_tells_the_multiset_and_the_sums(tmp_path: Path) -> None:

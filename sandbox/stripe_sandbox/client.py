@@ -1,0 +1,67 @@
+"""The control API from outside: orders and questions → what a running stand-in answers, over HTTP.
+
+For whoever has to break Stripe on purpose or to know what really was recorded: the demo, the tests.
+Each call blocks for as long as the stand-in takes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import requests
+
+ORDER_WITHIN_S = 5.0
+ORACLE_WITHIN_S = 30.0
+"""It lists everything that was ever recorded."""
+
+
+class OrderRefusedError(Exception):
+    """The stand-in does not know such an order; the text is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A running stand-in, by the API base that the workers use."""
+
+    url: str
+
+    def arm(self, **fault: object) -> Mapping[str, Any]:
+        """Orders a fault; the answer names it.
+
+        Args:
+            fault: the fields of `faults.FaultSpec`; `kind` at least.
+
+        Raises:
+            OrderRefusedError: there is no such fault.
+            requests.RequestException: nobody answers.
+        """
+        body = msgspec.json.encode(fault)
+        return self._answer("POST", "faults", data=body)
+
+    def clear_faults(self) -> None:
+        """Ends all faults, and releases the requests that one of them holds.
+
+        Raises:
+            requests.RequestException: nobody answers.
+        """
+        self._answer("DELETE", "faults")
+
+    def oracle(self) -> list[Mapping[str, Any]]:
+        """Every meter event it recorded, whatever it answered to the sender.
+
+        Raises:
+            requests.RequestException: nobody answers.
+        """
+        return list(self._answer("GET", "oracle", within_s=ORACLE_WITHIN_S)["events"])
+
+    def _answer(
+        self, method: str, what: str, *, data: bytes | None = None, within_s: float = ORDER_WITHIN_S
+    ) -> Mapping[str, Any]:
+        url = f"{self.url}/_sandbox/{what}"
+        answer = requests.request(method, url, data=data, timeout=within_s)
+        if answer.status_code == requests.codes.bad_request:
+            raise OrderRefusedError(answer.json()["error"])
+        answer.raise_for_status()
+        told: Mapping[str, Any] = msgspec.json.decode(answer.content)
+        return told
