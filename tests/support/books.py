@@ -161,8 +161,14 @@ def await_settled(stack: LiveStack, books: Books, deadline_s: float = 90) -> Non
     )
 
 
-def assert_exact(stack: LiveStack, books: Books) -> None:
-    """Registry = ledger = Stripe = what was expected, per tenant, metric and window."""
+def assert_exact(stack: LiveStack, books: Books, *, doubted: int = 0) -> None:
+    """Registry = ledger = Stripe = what was expected, per tenant, metric and window.
+
+    Args:
+        stack: where it all happened.
+        books: what was expected.
+        doubted: meter events that were parked as ambiguous on the way, and settled since.
+    """
     tenants = sorted(books.tenants)
     with psycopg.connect(stack.facts["postgres_dsn"]) as service:
         registry = service.execute(
@@ -189,7 +195,7 @@ def assert_exact(stack: LiveStack, books: Books) -> None:
         window: units for window, (_, units) in expected.items()
     }
     assert sum(int(value) for r in rows for value in r[6:]) == 0
-    assert dict(parked) == dict(books.review)
+    assert dict(parked) == dict(books.review) | ({"ambiguous": doubted} if doubted else {})
     assert _stripe(stack, {f"cus_{t}" for t in tenants}) == books.sums
 
 

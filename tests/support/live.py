@@ -79,8 +79,14 @@ class LiveStack:
         """Stripe, as far as this stack is concerned."""
         return StandIn(self.facts["stripe_url"])
 
-    def start_worker(self, name: str, *, crash_at: str = "") -> LiveWorker:
-        """A worker with the data directory of that name, which it keeps over restarts."""
+    def start_worker(self, name: str, *, crash_at: str = "", **settings: object) -> LiveWorker:
+        """A worker with the data directory of that name, which it keeps over restarts.
+
+        Args:
+            name: of its directory and its log.
+            crash_at: the step of the chunk protocol at which it kills itself.
+            settings: others than the stack's own, by their names in `Settings`.
+        """
         data_dir = self.directory / "test-workers" / name
         data_dir.mkdir(parents=True, exist_ok=True)
         log = self.directory / "logs" / f"test-{name}.log"
@@ -90,6 +96,7 @@ class LiveStack:
             "TAILRACE_DATA_DIR": str(data_dir),
             "TAILRACE_METRICS_PORT": "0",
             "TAILRACE_CRASH_AT": crash_at,
+            **{f"TAILRACE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         with log.open("ab") as output:
             process = subprocess.Popen(

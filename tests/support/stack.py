@@ -115,6 +115,10 @@ class NativeStack:
     def logs(self, part: str) -> str:
         return Paths(self.directory).log(part).read_text(encoding="utf-8", errors="replace")
 
+    def shift(self, offset: str) -> None:
+        """Sets how far the wall clock of a stack with a shifted clock is ahead, as `+26h`."""
+        self._command("clock", offset)
+
     def up(self, *options: str) -> None:
         self._command("up", *options)
 

@@ -1,0 +1,122 @@
+"""Stripe answers in every bad way there is, while usage flows: still once, and nothing dead."""
+
+import signal
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from tests.support.books import (
+    Books,
+    assert_exact,
+    await_settled,
+    map_customers,
+    pending,
+    record,
+    scattered,
+)
+from tests.support.live import LiveStack, wait_until
+
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
+EVENTS: Final = 400
+
+# Rare enough that hardly five come in a row: an outage for all is another drill.
+STORM: Final[tuple[dict[str, Any], ...]] = (
+    {"kind": "429", "count": 20, "probability": 0.04, "retry_after_s": 1},
+    {"kind": "lock_timeout", "count": 5, "probability": 0.04},
+    {"kind": "http_500", "count": 5, "probability": 0.04},
+    {"kind": "http_500", "count": 5, "probability": 0.04, "recorded": True},
+    {"kind": "http_500_cached", "count": 5, "probability": 0.04},
+    {"kind": "http_500_cached", "count": 5, "probability": 0.04, "recorded": True},
+    {"kind": "http_502_html", "count": 3, "probability": 0.04},
+    {"kind": "drop_before", "count": 5, "probability": 0.04},
+    {"kind": "drop_after", "count": 8, "probability": 0.04},
+    {"kind": "truncate", "count": 8, "probability": 0.04},
+    {"kind": "stall", "count": 2, "probability": 0.04, "duration_ms": 12_000},
+)
+
+
+def write(stack: LiveStack, name: str, books: Books, *, seed: int) -> None:
+    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
+        for use in scattered(name, EVENTS, seed=seed):
+            record(service, use)
+            books.note(use)
+    map_customers(stack, books)
+
+
+def ask(stack: LiveStack, statement: str, books: Books) -> int:
+    """One number about the meter events of the test's own customers."""
+    customers = [f"cus_{tenant}" for tenant in sorted(books.tenants)]
+    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
+        row = ledger.execute(statement.encode(), (customers,)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+NOT_WHOLE: Final = (
+    "SELECT count(*) FROM ledger.meter_event WHERE customer = ANY(%s)"
+    " AND state IN ('dead', 'ambiguous')"
+)
+USED_UP: Final = (
+    "SELECT coalesce(sum(attempts_used), 0) FROM ledger.meter_event WHERE customer = ANY(%s)"
+)
+ATTEMPTS: Final = (
+    "SELECT count(*) FROM ledger.attempt JOIN ledger.meter_event USING (meter_event_id)"
+    " WHERE customer = ANY(%s)"
+)
+SHORT_LEASE: Final[dict[str, Any]] = {
+    "publish_lease_s": 15,
+    "stripe_read_timeout_ms": 4_000,
+    "publish_rate_per_s": 200,
+}
+SENT: Final = "SELECT count(*) FROM ledger.meter_event WHERE customer = ANY(%s)"
+UNANSWERED: Final = f"{ATTEMPTS} AND finished_at IS NULL"
+
+
+def test_every_bad_answer_at_once(stack: LiveStack) -> None:
+    books = Books()
+    for number, fault in enumerate(STORM):
+        stack.arm(**fault, seed=number)
+    stack.start_worker("storm", publish_rate_per_s=200)
+    write(stack, "storm", books, seed=41)
+    await_settled(stack, books, 150)
+    assert_exact(stack, books)
+    assert ask(stack, NOT_WHOLE, books) == 0
+    # Else the storm has passed by and proven nothing.
+    assert ask(stack, ATTEMPTS, books) > ask(stack, SENT, books) + 20
+
+
+def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
+    books = Books()
+    stack.arm(kind="401")
+    stack.start_worker("refused", publish_rate_per_s=200)
+    write(stack, "refused", books, seed=42)
+    wait_until(
+        lambda: f"everything to wait for Stripe; {pending(stack, books)} units do",
+        lambda: pending(stack, books) == sum(units for _, units in books.windows.values()),
+        60,
+    )
+    assert ask(stack, USED_UP, books) == 0
+    assert ask(stack, NOT_WHOLE, books) == 0
+    stack.clear_faults()
+    await_settled(stack, books, 120)
+    assert_exact(stack, books)
+
+
+def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveStack) -> None:
+    """Its lanes go to another, which cannot know what the sleeper had already sent."""
+    books = Books()
+    stack.arm(kind="slow", delay_ms=1_500, count=40)
+    sleeper = stack.start_worker("sleeper", **SHORT_LEASE)
+    write(stack, "sleeper", books, seed=43)
+    wait_until(lambda: "requests in flight", lambda: ask(stack, UNANSWERED, books) > 0, 60)
+    sleeper.process.send_signal(signal.SIGSTOP)
+    try:
+        stack.start_worker("awake", **SHORT_LEASE)
+        await_settled(stack, books, 150)
+    finally:
+        sleeper.process.send_signal(signal.SIGCONT)
+    write(stack, "sleeper-b", books, seed=44)
+    await_settled(stack, books, 120)
+    assert_exact(stack, books)
+    assert ask(stack, NOT_WHOLE, books) == 0
