@@ -43,18 +43,23 @@ def show_item(kind: str, stack: Stack, item: int, *, as_json: bool) -> None:
     if as_json:
         terminal.emit_json(_document(parked, attempts, decisions, versions, outcomes))
         return
-    for line in terminal.table(("", ""), list(_facts(parked))):
+    lines = _lines(parked, attempts, decisions, versions)
+    for line in (*lines, *(f"{effect}:\n    {command}" for command, effect in outcomes)):
         terminal.data(line)
-    for version in versions:
-        terminal.data(f"version     {version.text()}")
-    for attempt in attempts:
-        terminal.data(f"attempt     {_attempt_text(attempt)}")
+
+
+def _lines(
+    parked: Row, attempts: list[Row], decisions: list[Row], versions: list[Version]
+) -> Iterator[str]:
+    yield from terminal.table(("", ""), list(_facts(parked)))[1:]
+    yield from (f"version     {version.text()}" for version in versions)
+    yield from (f"attempt     {_attempt_text(attempt)}" for attempt in attempts)
+    for rejection in _rejections(parked):
+        yield f"taken back  {rejection['code']}: {rejection['message'] or ''}"
     for decision in decisions:
         at = instant_text(decision["decided_us"])
-        terminal.data(f"decided     {decision['action']} by {decision['actor']} at {at}")
-        terminal.data(f"            {decision['reason']}")
-    for command, effect in outcomes:
-        terminal.data(f"{effect}:\n    {command}")
+        yield f"decided     {decision['action']} by {decision['actor']} at {at}"
+        yield f"            {decision['reason']}"
 
 
 def _attempts(ledger: Connection, parked: Row) -> list[Row]:
@@ -136,6 +141,8 @@ def _outcomes(parked: Row, attempts: list[Row], versions: list[Version]) -> Iter
         yield from _dead_outcomes(parked, attempts)
     elif parked["reason"] == "conflict":
         yield from _conflict_outcomes(parked, versions)
+    elif parked["reason"] == "past_deadline":
+        yield from _overdue_outcomes(parked)
     else:
         yield from _review_outcomes(parked)
 
@@ -161,6 +168,19 @@ def _review_outcomes(parked: Row) -> Iterator[Outcome]:
     yield f"tailrace review reject {number} {end}", "reject: it is never billed"
 
 
+def _overdue_outcomes(parked: Row) -> Iterator[Outcome]:
+    """An amount that is in the books already and missed its invoice."""
+    number = parked["parked_id"]
+    yield (
+        f"tailrace review approve {number} --reason … --yes",
+        f"approve: {parked['units']} units move from the closed period into the open one",
+    )
+    yield (
+        f"tailrace review reject {number} --reason … --yes",
+        "reject: the amount leaves the closed period and is billed nowhere by Stripe",
+    )
+
+
 def _conflict_outcomes(parked: Row, versions: list[Version]) -> Iterator[Outcome]:
     number = parked["parked_id"]
     first = next((v for v in versions if v.counted and v.units is not None), None)
@@ -182,12 +202,21 @@ def _conflict_outcomes(parked: Row, versions: list[Version]) -> Iterator[Outcome
 
 def _dead_outcomes(parked: Row, attempts: list[Row]) -> Iterator[Outcome]:
     number, last = parked["parked_id"], (attempts[-1] if attempts else {})
-    advice = remedy(parked["reason"], last.get("code"), last.get("outcome"))
+    # What Stripe took back was recorded by its last attempt: only the report has a code.
+    reported = [rejection["code"] for rejection in _rejections(parked)]
+    code = reported[-1] if reported else last.get("code")
+    advice = remedy(parked["reason"], code, last.get("outcome"))
     if parked["meter_event_id"] is None:
         yield f"tailrace review reject {number} --reason … --yes", advice
         return
     proof = " --proof …" if parked["course"] == "doubtful" else ""
     yield f"tailrace dead redrive {number}{proof} --reason … --yes", advice
+
+
+def _rejections(parked: Row) -> list[Row]:
+    """What Stripe's error reports say of the request."""
+    detail = msgspec.json.decode(parked["detail"])
+    return list(detail.get("rejections", [])) if isinstance(detail, dict) else []
 
 
 def _document(

@@ -60,6 +60,7 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
             "entries_waiting": waiting["entries_waiting"],
             "entries_unmapped": waiting["entries_unmapped"],
             "lanes_paused": waiting["lanes_paused"],
+            "proposals_open": waiting["proposals_open"],
         },
         "parked": [
             {
@@ -178,6 +179,11 @@ def _remarks(figures: dict[str, Any]) -> list[str]:
         remarks.append(f"{waiting['lanes_paused']} lanes are stopped: `tailrace pause list`")
     if waiting["levels_held"]:
         remarks.append(f"{waiting['levels_held']} series are held: `tailrace audit`")
+    if waiting["proposals_open"]:
+        remarks.append(
+            f"{waiting['proposals_open']} corrections wait for another login: "
+            "`tailrace correct list`"
+        )
     kinds = {item["kind"] for item in figures["parked"]}
     remarks += [f"items wait for a person: `tailrace {kind} list`" for kind in sorted(kinds)]
     remarks += [

@@ -202,6 +202,33 @@ def test_dead_letters_are_shown_selected_and_redriven_once(world: World) -> None
     assert (settled["state"], settled["request"]["identifier"]) == ("redriven", identifier)
 
 
+def test_what_stripe_took_back_is_shown_with_the_reports_code(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    world.record("acme", "e1", metric="exports")
+    world.settled(3)
+    with world.ledger.connect() as admin:
+        admin.execute(
+            "INSERT INTO ledger.error_report (event_id, event_type, error_count, unnamed, body,"
+            " noted_by) VALUES ('evt_1', 'report', 1, 0, '{}', 'sweep')"
+        )
+        admin.execute(
+            "INSERT INTO ledger.rejection (event_id, idempotency_key, code, identifier, message,"
+            " meter_event_id) SELECT 'evt_1', identifier || '.g1', 'archived_meter', identifier,"
+            " 'the meter is archived', meter_event_id FROM ledger.meter_event"
+        )
+        admin.execute(
+            "SELECT ledger.take_back_v1((SELECT json_agg(json_build_object('meter_event_id',"
+            " meter_event_id, 'dead_kind', 'refused')) FROM ledger.meter_event))"
+        )
+    item = str(told(world, "dead", "refused"))
+    shown = world.cli("dead", "show", item)
+    assert "archived_meter: the meter is archived" in shown.out
+    assert "reactivate the meter in Stripe, then redrive" in shown.out
+    redriven = world.cli.json("redrive", "dead", "redrive", item, "--reason", "active", "--yes")
+    assert [line["course"] for line in redriven["items"]] == ["supersede"]
+    world.settled(3)
+
+
 def test_doubt_is_redriven_only_with_proof(world: World) -> None:
     world.pipeline.doubt = "absent"
     world.cli("customers", "map", "acme", "cus_acme")
@@ -298,6 +325,8 @@ def test_above_the_limit_two_logins_are_needed(
     listed = world.cli.json("corrections_list", "correct", "list")["proposals"]
     assert [(p["proposed_by"], p["units"], p["state"]) for p in listed] == [("ann", "5000", "open")]
     assert "big-1" in world.cli("correct", "list").out
+    assert world.cli.json("status", "status")["waiting"]["proposals_open"] == 1
+    assert "`tailrace correct list`" in world.cli("status").err
     person(world, monkeypatch, "ben")
     assert_done_once(world, "correct", "approve", "1", said="booked: entry")
     assert balance(world) == 5003
