@@ -192,7 +192,9 @@ AS $$
     WHERE l.lane_id = ANY (lanes)
 $$;
 
--- A meter event that will not be sent any more becomes a parked item, with all that was seen.
+-- A meter event that will not be sent any more becomes a parked item with its evidence: where its
+-- amounts came from and what was seen. Both are bounded, because a long outage leaves thousands of
+-- attempts and a dead letter must fit into a record; the tables keep all.
 CREATE FUNCTION ledger.park_dead(event bigint, kind_of_death text) RETURNS void
 LANGUAGE sql
 AS $$
@@ -201,20 +203,35 @@ AS $$
     SELECT 'dead', kind_of_death, m.meter_event_id, e.tenant_id, e.metric, m.units, m.window_start,
            m.window_end,
            jsonb_build_object('customer', m.customer, 'event_name', m.event_name, 'value', m.value,
-               'timestamp_s', m.timestamp_s, 'identifier', m.identifier, 'entries', e.entries,
-               'attempts', (SELECT jsonb_agg(jsonb_build_object('attempt_id', a.attempt_id,
-                                'started_at', a.started_at, 'outcome', a.outcome,
-                                'http_status', a.http_status, 'code', a.code,
-                                'message', a.message, 'request_id', a.request_id,
-                                'cause', a.cause) ORDER BY a.attempt_id)
-                            FROM ledger.attempt a WHERE a.meter_event_id = m.meter_event_id))
+               'timestamp_s', m.timestamp_s, 'identifier', m.identifier,
+               'generation', m.generation, 'possibly_executed', m.possibly_executed,
+               'first_attempt_at', m.first_attempt_at, 'deadline_at', m.deadline_at,
+               'entries_total', e.entries_total, 'entries', e.entries,
+               'attempts_total', t.attempts_total, 'attempts', t.attempts)
     FROM ledger.meter_event m
     CROSS JOIN LATERAL (
-        SELECT jsonb_agg(x.entry_id) AS entries,
-               CASE WHEN min(l.tenant_id) = max(l.tenant_id) THEN min(l.tenant_id) END AS tenant_id,
-               CASE WHEN min(l.metric) = max(l.metric) THEN min(l.metric) END AS metric
-        FROM ledger.meter_event_entry x JOIN ledger.meter_log l USING (entry_id)
-        WHERE x.meter_event_id = m.meter_event_id AND x.live) AS e
+        SELECT count(*) AS entries_total,
+               coalesce(jsonb_agg(jsonb_build_object('entry_id', n.entry_id, 'kind', n.kind,
+                   'delta', n.delta, 'log_id', n.log_id, 'partition', n.partition,
+                   'offset', n.record_offset, 'event_id', n.event_id, 'revision', n.revision)
+                   ORDER BY n.entry_id) FILTER (WHERE n.place <= 50), '[]') AS entries,
+               CASE WHEN min(n.tenant_id) = max(n.tenant_id) THEN min(n.tenant_id) END AS tenant_id,
+               CASE WHEN min(n.metric) = max(n.metric) THEN min(n.metric) END AS metric
+        FROM (SELECT l.*, row_number() OVER (ORDER BY l.entry_id) AS place
+              FROM ledger.meter_event_entry x JOIN ledger.meter_log l USING (entry_id)
+              WHERE x.meter_event_id = m.meter_event_id AND x.live) AS n) AS e
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS attempts_total,
+               coalesce(jsonb_agg(jsonb_build_object('attempt_id', n.attempt_id,
+                   'key_generation', n.key_generation, 'started_at', n.started_at,
+                   'finished_at', n.finished_at, 'outcome', n.outcome,
+                   'http_status', n.http_status, 'code', n.code, 'message', n.message,
+                   'request_id', n.request_id, 'cause', n.cause)
+                   ORDER BY n.attempt_id) FILTER (WHERE n.place <= 5 OR n.back <= 45), '[]')
+                   AS attempts
+        FROM (SELECT a.*, row_number() OVER (ORDER BY a.attempt_id) AS place,
+                     row_number() OVER (ORDER BY a.attempt_id DESC) AS back
+              FROM ledger.attempt a WHERE a.meter_event_id = m.meter_event_id) AS n) AS t
     WHERE m.meter_event_id = event
     ON CONFLICT (meter_event_id) WHERE meter_event_id IS NOT NULL
         DO UPDATE SET state = 'open', reason = excluded.reason, detail = excluded.detail,

@@ -107,7 +107,8 @@ SELECT ledger.settle_many_v1(%(settlements)s::json);
 
 -- name: dead_letters
 -- Dead meter events that are not in the dead-letter topic yet.
-SELECT parked_id, reason, detail::text
+SELECT parked_id, reason, meter_event_id, tenant_id, metric, units::text,
+       ledger.us(window_start), ledger.us(window_end), ledger.us(parked_at), detail::text
 FROM ledger.parked
 WHERE meter_event_id IS NOT NULL AND published_at IS NULL
 ORDER BY parked_id LIMIT %(limit)s;

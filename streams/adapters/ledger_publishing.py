@@ -18,6 +18,7 @@ from streams.adapters.ledger_pool import (
     Statements,
 )
 from streams.adapters.together import Together
+from streams.core.dead_letter import DeadMeterEvent
 from streams.core.lane import Claim, Settlement
 from streams.core.meter_event import (
     Cell,
@@ -48,15 +49,6 @@ class Candidate:
     generation: int
     attempts_used: int
     now_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A dead meter event that the dead-letter topic does not have yet; `detail` is JSON text."""
-
-    parked_id: int
-    reason: str
-    detail: str
 
 
 class LedgerPublishing:
@@ -111,7 +103,7 @@ class LedgerPublishing:
         text = msgspec.json.encode([_settled(one) for one in settlements]).decode()
         await self._pool.run(lambda conn: self._sql.run(conn, "settle_many", {"settlements": text}))
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+    async def dead_letters(self, limit: int) -> list[DeadMeterEvent]:
         """Dead meter events that are still to be written to the dead-letter topic.
 
         Raises:
@@ -120,7 +112,7 @@ class LedgerPublishing:
         rows = await self._pool.run(
             lambda conn: self._sql.rows(conn, "dead_letters", {"limit": limit})
         )
-        return [DeadLetter(*row) for row in rows]
+        return [DeadMeterEvent(*row) for row in rows]
 
     async def dead_letters_published(self, parked_ids: list[int]) -> None:
         """Marks dead letters as written to the topic; call it after the broker has them.

@@ -6,39 +6,20 @@ The ledger's row is the truth and the queue; the topic is the log for whoever re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-import msgspec
 import structlog
 
 from streams import topics
+from streams.core.dead_letter import DeadMeterEvent, record_of
 from streams.ports import LedgerUnavailableError, Outputs, UndeliveredError
 
 _LIMIT: Final = 200
 log = structlog.get_logger("dead_letters")
 
 
-class DeadLetter(Protocol):
-    """One dead meter event as the ledger parked it; `detail` is JSON text."""
-
-    @property
-    def parked_id(self) -> int:
-        """Its row."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """refused, exhausted or ambiguous."""
-        ...
-
-    @property
-    def detail(self) -> str:
-        """Attempts, codes and request ids, as JSON text."""
-        ...
-
-
 class DeadLetterLedger(Protocol):
     """Where dead meter events are found and marked."""
 
-    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
+    async def dead_letters(self, limit: int) -> Sequence[DeadMeterEvent]:
         """Those that the topic does not have yet."""
         ...
 
@@ -63,14 +44,7 @@ class DeadLetterPump:
         try:
             while letters := await self._ledger.dead_letters(_LIMIT):
                 for letter in letters:
-                    record = {
-                        "v": 1,
-                        "kind": letter.reason,
-                        "parked_id": letter.parked_id,
-                        "detail": msgspec.Raw(letter.detail.encode()),
-                    }
-                    value = msgspec.json.encode(record)
-                    self._outputs.produce(topics.DEAD_LETTER, None, value)
+                    self._outputs.produce(topics.DEAD_LETTER, *record_of(letter))
                 await self._outputs.flush()
                 await self._ledger.dead_letters_published([one.parked_id for one in letters])
         except LedgerUnavailableError as error:

@@ -20,6 +20,7 @@ Read in the order of the journey:
 `output`: the records that others read.
 `parked`: what a person or a programmer must look at.
 `remedy`: what ends a dead item.
+`dead_letter`: a dead meter event as others read it.
 `fact`: what the ledger is told.
 `fact_codec`: facts at rest until the ledger has them.
 `lane`: requests to one customer's meter, in order.

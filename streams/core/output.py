@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from streams.core.instant import wire_text
+from streams.core.remedy import remedy
 from streams.core.verdict import Accepted, Dead, Review
 
 ORIGINAL_BYTES_MAX: Final = 64 * 1024
@@ -68,6 +69,7 @@ def dead_letter(
             "kind": "malformed",
             "reason": verdict.reason,
             "path": verdict.path,
+            "next": remedy("malformed", None, None),
             "source_topic": topic,
             "source_partition": partition,
             "source_offset": offset,

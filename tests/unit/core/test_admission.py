@@ -18,6 +18,7 @@ from streams.core.fact import CanaryFact, CorrectionFact, EventFact, ParkedFact,
 from streams.core.instant import DAY_US, HOUR_US, SECOND_US, wire_text
 from streams.core.level import CellKey, Reading
 from streams.core.output import ORIGINAL_BYTES_MAX
+from streams.core.remedy import remedy
 from tests.support.events import (
     CATALOGUE,
     METERS,
@@ -232,6 +233,7 @@ def test_dead_usage_is_counted_and_its_evidence_kept() -> None:
         "kind": "malformed",
         "reason": "is negative; take usage back by a correction",
         "path": "$.quantity",
+        "next": remedy("malformed", None, None),
         "source_topic": "usage.events",
         "source_partition": 0,
         "source_offset": 0,

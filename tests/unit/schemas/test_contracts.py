@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 from schemas.contracts import NAMES, contract, problems
 from schemas.errors import ContractMissingError
 from streams.core import output
+from streams.core.dead_letter import DeadMeterEvent, record_of
 from streams.core.fact import Series
 from streams.core.instant import HOUR_US
 from streams.core.meters_file import parse
@@ -102,10 +103,19 @@ def test_a_dead_letter_keeps_its_contract(key: bytes | None, value: bytes | None
     assert problems("dead_letter", decoded(raw)) == []
 
 
-def test_a_dead_meter_event_keeps_its_contract() -> None:
-    letter: dict[str, Any] = {"v": 1, "kind": "refused", "parked_id": 7, "detail": {"code": "x"}}
+DETAIL = """{"customer": "cus_1", "event_name": "x", "value": "5", "timestamp_s": 1,
+    "generation": 1, "identifier": "m1:x", "possibly_executed": false, "first_attempt_at": null,
+    "deadline_at": null, "entries_total": 0, "entries": [], "attempts_total": 0, "attempts": []}"""
+
+
+@pytest.mark.parametrize("reason", ["refused", "exhausted", "ambiguous"])
+@pytest.mark.parametrize("tenant", ["acme", None])
+def test_a_dead_meter_event_keeps_its_contract(reason: str, tenant: str | None) -> None:
+    dead = DeadMeterEvent(7, reason, 9, tenant, "x", "-5", 0, 60_000_000, 61_000_000, DETAIL)
+    letter: dict[str, Any] = decoded(record_of(dead)[1])
     assert problems("dead_letter", letter) == []
     assert problems("dead_letter", letter | {"kind": "malformed"})
+    assert problems("dead_letter", letter | {"next": ""})
 
 
 def meters(settings: dict[str, object], name: str = "api_calls") -> dict[str, object]:
