@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 API_KEY = "sk_test_sandbox"
+"""Any sk_test_ or rk_test_ key will do; this is the one that is shown."""
 ROOT = Path(__file__).parent.parent
 """Where `python -m sandbox` and `python -m streams...` are found from."""
 METERS_FILE = Path(__file__).parent / "meters.toml"

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from sandbox.stripe_sandbox import invoices
+from sandbox.stripe_sandbox import invoices, reports
+from sandbox.stripe_sandbox.delivery import Delivery
 from sandbox.stripe_sandbox.errors import Body
-from sandbox.stripe_sandbox.fact import Interval, Subscription
+from sandbox.stripe_sandbox.fact import Interval, Reported, Subscription
 from sandbox.stripe_sandbox.faults import MEANINGS, ArmedFault, FaultSpec
 from sandbox.stripe_sandbox.server import Api, counts
 from sandbox.stripe_sandbox.state import State, add_up
@@ -72,11 +73,19 @@ class SubscriptionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     grace_s: int = 3_600
 
 
+class EventOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An event as ordered."""
+
+    type: str
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class Control:
     """The control API's endpoints."""
 
-    def __init__(self, api: Api, refuse: Refuse) -> None:
+    def __init__(self, api: Api, delivery: Delivery, refuse: Refuse) -> None:
         self._api = api
+        self._delivery = delivery
         self._refuse = refuse
 
     def routes(self) -> list[web.RouteDef]:
@@ -85,6 +94,9 @@ class Control:
             web.get("/healthz", self._health),
             web.get("/_sandbox/oracle", self._oracle),
             web.get("/_sandbox/requests", self._requests),
+            web.get("/_sandbox/reads", self._reads),
+            web.get("/_sandbox/events", self._events),
+            web.post("/_sandbox/events", self._make_event),
             web.get("/_sandbox/faults", self._list_faults),
             web.post("/_sandbox/faults", self._arm),
             web.delete("/_sandbox/faults", self._clear),
@@ -103,6 +115,40 @@ class Control:
 
     async def _requests(self, _http: web.Request) -> web.Response:
         return _json(counts(self._api.requests))
+
+    async def _reads(self, _http: web.Request) -> web.Response:
+        engine = self._api.engine
+        return _json({"reads": engine.reads, "allowance": engine.settings.read_allowance})
+
+    async def _events(self, _http: web.Request) -> web.Response:
+        state = self._api.engine.state
+        return _json(
+            {
+                "events": [
+                    {**reports.whole(report), "delivered": report.id in state.delivered}
+                    for report in state.reports.values()
+                ],
+                "unreported": len(state.unreported),
+                "calls": self._delivery.calls,
+                "lost": self._delivery.lost,
+            }
+        )
+
+    async def _make_event(self, http: web.Request) -> web.Response:
+        """An event of any type, for whoever wants to see what becomes of unknown ones."""
+        try:
+            order = msgspec.json.decode(await http.read(), type=EventOrder)
+        except msgspec.DecodeError as error:
+            return _refused(str(error))
+        now_us = self._api.clock()
+        made = Reported(
+            id=reports.event_id(f"{order.type}\n{now_us}\n{len(self._api.engine.state.reports)}"),
+            kind=order.type,
+            created_us=now_us,
+            data=order.data,
+        )
+        self._api.engine.remember([made])
+        return _json(reports.whole(made), 201)
 
     async def _list_faults(self, _http: web.Request) -> web.Response:
         return _json(

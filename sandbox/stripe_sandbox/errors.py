@@ -87,6 +87,24 @@ def not_found(kind: str, identity: str) -> Reply:
     return Reply(404, body, {}, stored=False)
 
 
+def refused_v2(code: str, message: str, status: int = 400) -> Reply:
+    """An error of the newer API, which always has a code."""
+    kind = {401: "temporary_session_expired", 404: "not_found"}.get(status, code)
+    return Reply(status, _error(kind, message, code), {}, stored=False)
+
+
+def session_expired() -> Reply:
+    """401 of the stream: the token is none, or its quarter of an hour is over."""
+    message = "The billing meter event session has expired."
+    return refused_v2("billing_meter_event_session_expired", message, 401)
+
+
+def lane_busy() -> Reply:
+    """409 of the newer API: another request for this customer and meter is in flight."""
+    message = "Another meter event for this customer and meter is being processed."
+    return refused_v2("too_many_concurrent_requests", message, 409)
+
+
 def unknown_url(method: str, path: str) -> Reply:
     """404: no such endpoint."""
     message = f"Unrecognized request URL ({method}: {path})."

@@ -20,6 +20,7 @@ class Meter(msgspec.Struct, frozen=True, tag="meter"):
     value_key: str = "value"
     event_time_window: Literal["hour", "day"] | None = None
     active: bool = True
+    deactivated_s: int | None = None
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
@@ -35,6 +36,8 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
     idempotency_key: str | None
     refused: str | None = None
     """Code of the asynchronous refusal: answered with success, never counted."""
+    meter_id: str | None = None
+    """The meter of the name, active or not; None where there never was one."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
@@ -68,4 +71,32 @@ class Subscription(msgspec.Struct, frozen=True, tag="subscription", forbid_unkno
     """From the end of a period to its final invoice; an hour is Stripe's default, 72 the most."""
 
 
-Fact = Meter | Recorded | Cancelled | StoredAnswer | Subscription
+class Reported(msgspec.Struct, frozen=True, tag="reported"):
+    """An event that Stripe tells of: by webhook, in its list, and by its id."""
+
+    id: str
+    kind: str
+    """Its type, such as v1.billing.meter.no_meter_found."""
+    created_us: int
+    meter_id: str | None = None
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+    """What only the fetched event holds."""
+    window_us: int | None = None
+    """Start of the validation that it sums up; None for an event of another kind."""
+
+
+class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
+    """The webhook endpoint has taken an event: it is not told again by itself."""
+
+    event_id: str
+    at_us: int
+
+
+class Session(msgspec.Struct, frozen=True, tag="session"):
+    """A token for the stream of meter events."""
+
+    token: str
+    expires_us: int
+
+
+Fact = Meter | Recorded | Cancelled | StoredAnswer | Subscription | Reported | Delivered | Session

@@ -24,6 +24,7 @@ Kind = Literal[
     "truncate",
     "stall",
     "slow",
+    "reject",
 ]
 
 MEANINGS: Final[dict[str, str]] = {
@@ -39,6 +40,7 @@ MEANINGS: Final[dict[str, str]] = {
     "drop_after": "recorded, and the connection breaks instead of an answer",
     "truncate": "recorded, and the body ends in the middle",
     "stall": "recorded, half the body, then nothing for `duration_ms`",
+    "reject": "accepted, and refused afterwards with `code`: never counted, told in a report",
     "slow": "executed and answered after `delay_ms`, in flight all the while",
 }
 
@@ -67,6 +69,7 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recorded: bool = False
     reason: str | None = "global-rate"
     retry_after_s: int | None = None
+    code: str = "meter_event_invalid_value"
 
 
 class ArmedFault:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Context, Decimal
 from typing import Final
 
@@ -20,7 +21,7 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{
 
 @dataclass(frozen=True, slots=True)
 class MeterEventParameters:
-    """A meter event as sent; `payload` is not yet held against its meter."""
+    """A meter event as sent; not yet held against its meter, nor its date against a clock."""
 
     event_name: str
     payload: dict[str, str]
@@ -108,8 +109,8 @@ def integer(values: Mapping[str, dict[str, str] | str], name: str) -> int | None
     return int(value)
 
 
-def meter_event(form: Mapping[str, str], now_s: int) -> MeterEventParameters:
-    """Checks everything about a meter event that can be checked without its meter.
+def meter_event(form: Mapping[str, str]) -> MeterEventParameters:
+    """Reads a meter event; its meter and its date are not looked at yet.
 
     Raises:
         RefusedError: A parameter breaks a rule.
@@ -120,11 +121,20 @@ def meter_event(form: Mapping[str, str], now_s: int) -> MeterEventParameters:
     if not payload:
         raise RefusedError(errors.missing("payload"))
     timestamp_s = integer(values, "timestamp")
-    if timestamp_s is not None and timestamp_s < now_s - PAST_S_MAX:
-        raise RefusedError(errors.too_old(now_s - PAST_S_MAX))
-    if timestamp_s is not None and timestamp_s > now_s + FUTURE_S_MAX:
-        raise RefusedError(errors.too_early(now_s + FUTURE_S_MAX))
     return MeterEventParameters(event_name, payload, text(values, "identifier"), timestamp_s)
+
+
+def instant(raw: str) -> datetime:
+    """An instant as the newer API writes it.
+
+    Raises:
+        ValueError: It is not RFC 3339, or has no offset.
+    """
+    at = datetime.fromisoformat(raw)
+    if at.tzinfo is None:
+        message = f"{raw} has no offset"
+        raise ValueError(message)
+    return at
 
 
 def value(raw: str) -> Decimal:

@@ -4,30 +4,22 @@ In: a request that passed the gates. Out: a `Reply` and facts. Each endpoint is 
 `Routes`; they read the state and change nothing themselves.
 """
 
-import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Literal, cast
 
 import msgspec
 
-from sandbox.stripe_sandbox import errors, invoices, parameters, summaries
-from sandbox.stripe_sandbox.engine import US_PER_S, ApiRequest, Settings
+from sandbox.stripe_sandbox import errors, invoices, parameters, reports, summaries
+from sandbox.stripe_sandbox.engine import STREAM_PATH, ApiRequest
 from sandbox.stripe_sandbox.errors import Body, RefusedError, Reply
-from sandbox.stripe_sandbox.fact import Cancelled, Fact, Formula, Meter, Recorded
+from sandbox.stripe_sandbox.fact import Formula, Meter
+from sandbox.stripe_sandbox.meter_events import MeterEvents, Result, meter_id
+from sandbox.stripe_sandbox.newer import NewerMeterEvents
+from sandbox.stripe_sandbox.settings import US_PER_S, Settings
 from sandbox.stripe_sandbox.state import State
 
 ACCOUNT_ID: Final = "acct_sandbox"
-CANCEL_S_MAX: Final = 86_400
-"""An adjustment reaches back 24 hours from receipt."""
-
-Result = tuple[Reply, Sequence[Fact]]
-
-
-def meter_id(event_name: str, created_us: int) -> str:
-    """An id that follows from what the meter is: the same run gives the same ids."""
-    digest = hashlib.sha256(f"{event_name}\n{created_us}".encode()).hexdigest()
-    return f"mtr_test_{digest[:24]}"
 
 
 class Routes:
@@ -36,12 +28,20 @@ class Routes:
     def __init__(self, state: State, settings: Settings) -> None:
         self._state = state
         self._settings = settings
+        events = MeterEvents(state, settings)
+        newer = NewerMeterEvents(state, events)
         self._table: tuple[tuple[str, re.Pattern[str], Callable[..., Result]], ...] = (
             ("GET", re.compile(r"/v1/account"), self._account),
             ("GET", re.compile(r"/v1/customers/(?P<identity>[^/]+)"), self._customer),
             ("GET", re.compile(r"/v1/subscriptions"), self._list_subscriptions),
-            ("POST", re.compile(r"/v1/billing/meter_events"), self._meter_event),
-            ("POST", re.compile(r"/v1/billing/meter_event_adjustments"), self._adjustment),
+            ("POST", re.compile(r"/v1/billing/meter_events"), events.create),
+            ("POST", re.compile(r"/v1/billing/meter_event_adjustments"), events.adjust),
+            ("POST", re.compile(r"/v2/billing/meter_events"), newer.create),
+            ("POST", re.compile(r"/v2/billing/meter_event_adjustments"), newer.adjust),
+            ("POST", re.compile(r"/v2/billing/meter_event_session"), newer.open_session),
+            ("POST", re.compile(STREAM_PATH), newer.stream),
+            ("GET", re.compile(r"/v2/core/events"), self._list_events),
+            ("GET", re.compile(r"/v2/core/events/(?P<identity>[^/]+)"), self._event),
             ("POST", re.compile(r"/v1/billing/meters"), self._create_meter),
             ("GET", re.compile(r"/v1/billing/meters"), self._list_meters),
             ("GET", re.compile(r"/v1/billing/meters/(?P<identity>[^/]+)"), self._get_meter),
@@ -70,11 +70,17 @@ class Routes:
                 return endpoint(request, now_us, **matched.groupdict())
         raise RefusedError(errors.unknown_url(request.method, request.path))
 
+    def _list_events(self, request: ApiRequest, now_us: int) -> Result:
+        return Reply(200, reports.page(self._state, request.query, now_us)), ()
+
+    def _event(self, _request: ApiRequest, now_us: int, identity: str) -> Result:
+        return Reply(200, reports.whole(reports.find(self._state, identity, now_us))), ()
+
     def _account(self, _request: ApiRequest, _now_us: int) -> Result:
         return Reply(200, {"id": ACCOUNT_ID, "object": "account", "livemode": False}), ()
 
     def _customer(self, _request: ApiRequest, _now_us: int, identity: str) -> Result:
-        if self._unknown_customer(identity):
+        if self._settings.unknown_customer(identity):
             raise RefusedError(errors.not_found("customer", identity))
         return Reply(200, {"id": identity, "object": "customer", "livemode": False}), ()
 
@@ -86,83 +92,6 @@ class Routes:
             if wanted in {None, subscription.customer}
         ]
         return Reply(200, summaries.page(rows, request.query, request.path)), ()
-
-    def _meter_event(self, request: ApiRequest, now_us: int) -> Result:
-        now_s = now_us // US_PER_S
-        sent = parameters.meter_event(request.form, now_s)
-        new: list[Fact] = []
-        meter = self._state.meter_named(sent.event_name)
-        if meter is None and self._settings.auto_create_meters:
-            meter = Meter(meter_id(sent.event_name, 0), sent.event_name, sent.event_name, now_s)
-            new.append(meter)
-        if meter is None:
-            raise RefusedError(errors.no_meter(sent.event_name))
-        customer, value = self._payload(meter, sent.payload)
-        identifier = sent.identifier or self._generated(request, now_us)
-        held_us = self._state.held_since_us.get(identifier)
-        window_us = self._settings.identifier_window_s * US_PER_S
-        if held_us is not None and now_us - held_us < window_us:
-            raise RefusedError(errors.duplicate(identifier))
-        recorded = Recorded(
-            identifier=identifier,
-            customer=customer,
-            event_name=sent.event_name,
-            value=value,
-            timestamp_s=now_s if sent.timestamp_s is None else sent.timestamp_s,
-            received_us=now_us,
-            idempotency_key=request.idempotency_key,
-            refused=(
-                "meter_event_customer_not_found" if self._unknown_customer(customer) else None
-            ),
-        )
-        return Reply(200, _meter_event_body(recorded, sent.payload)), [*new, recorded]
-
-    def _payload(self, meter: Meter, payload: dict[str, str]) -> tuple[str, str]:
-        customer = payload.get(meter.customer_key)
-        if not customer:
-            message = f"Missing customer in payload: {meter.customer_key}"
-            code = "meter_event_no_customer_defined"
-            raise RefusedError(errors.invalid(message, param="payload", code=code))
-        if meter.formula == "count":
-            return customer, payload.get(meter.value_key, "1")
-        value = payload.get(meter.value_key)
-        if value is None:
-            message = f"Missing value in payload: {meter.value_key}"
-            code = "meter_event_value_not_found"
-            raise RefusedError(errors.invalid(message, param="payload", code=code))
-        parameters.value(value)
-        return customer, value
-
-    def _unknown_customer(self, customer: str) -> bool:
-        prefix = self._settings.unknown_customer_prefix
-        return prefix != "" and customer.startswith(prefix)
-
-    def _generated(self, request: ApiRequest, now_us: int) -> str:
-        seed = f"{now_us}\n{len(self._state.recorded)}\n{request.fingerprint()}"
-        return hashlib.sha256(seed.encode()).hexdigest()[:32]
-
-    def _adjustment(self, request: ApiRequest, now_us: int) -> Result:
-        values = parameters.nested(request.form, ("event_name", "type", "cancel", "expand"))
-        event_name = parameters.required(values, "event_name")
-        if parameters.required(values, "type") != "cancel":
-            raise RefusedError(errors.invalid("Invalid type: must be cancel", param="type"))
-        identifier = parameters.required(dict(parameters.group(values, "cancel")), "identifier")
-        held_us = self._state.held_since_us.get(identifier)
-        if held_us is None or now_us - held_us > CANCEL_S_MAX * US_PER_S:
-            message = f"No event within the last 24 hours has identifier {identifier}."
-            raise RefusedError(errors.invalid(message, param="cancel"))
-        if identifier in self._state.cancelled:
-            message = f"The event with identifier {identifier} is already cancelled."
-            raise RefusedError(errors.invalid(message, param="cancel"))
-        body: Body = {
-            "object": "billing.meter_event_adjustment",
-            "event_name": event_name,
-            "type": "cancel",
-            "cancel": {"identifier": identifier},
-            "status": "pending",
-            "livemode": False,
-        }
-        return Reply(200, body), [Cancelled(identifier, now_us)]
 
     def _create_meter(self, request: ApiRequest, now_us: int) -> Result:
         values = parameters.nested(
@@ -224,8 +153,14 @@ class Routes:
             meter = msgspec.structs.replace(meter, display_name=name)
         return Reply(200, meter_body(meter)), [meter]
 
-    def _switch_meter(self, _request: ApiRequest, _now_us: int, identity: str, verb: str) -> Result:
-        meter = msgspec.structs.replace(self._meter(identity), active=verb == "reactivate")
+    def _switch_meter(self, _request: ApiRequest, now_us: int, identity: str, verb: str) -> Result:
+        meter = self._meter(identity)
+        if verb == "reactivate" and self._state.meter_named(meter.event_name) not in {None, meter}:
+            message = f"A meter with event name {meter.event_name} already exists."
+            raise RefusedError(errors.invalid(message, param="event_name", stored=True))
+        active = verb == "reactivate"
+        at_s = None if active else now_us // US_PER_S
+        meter = msgspec.structs.replace(meter, active=active, deactivated_s=at_s)
         return Reply(200, meter_body(meter)), [meter]
 
     def _event_summaries(self, request: ApiRequest, now_us: int, identity: str) -> Result:
@@ -239,18 +174,6 @@ class Routes:
         if meter is None:
             raise RefusedError(errors.not_found("billing.meter", identity))
         return meter
-
-
-def _meter_event_body(recorded: Recorded, payload: dict[str, str]) -> Body:
-    return {
-        "object": "billing.meter_event",
-        "created": recorded.received_us // US_PER_S,
-        "event_name": recorded.event_name,
-        "identifier": recorded.identifier,
-        "livemode": False,
-        "payload": dict(payload),
-        "timestamp": recorded.timestamp_s,
-    }
 
 
 def meter_body(meter: Meter) -> Body:
@@ -268,6 +191,6 @@ def meter_body(meter: Meter) -> Body:
         "event_time_window": meter.event_time_window,
         "livemode": False,
         "status": "active" if meter.active else "inactive",
-        "status_transitions": {"deactivated_at": None},
+        "status_transitions": {"deactivated_at": meter.deactivated_s},
         "value_settings": {"event_payload_key": meter.value_key},
     }

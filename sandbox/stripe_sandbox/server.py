@@ -5,7 +5,7 @@ In: Stripe's API over HTTP. Out: what Stripe would answer, or what a network wou
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -97,6 +97,8 @@ class Api:
             case "lock_timeout":
                 failure = errors.lock_timeout()
                 return self.engine.fail(execution, failure, self.clock(), recorded=False)
+            case "reject":
+                return self.engine.finish(execution, self.clock(), refused=spec.code)
             case "slow":
                 try:
                     await self._pause(spec.delay_ms)
@@ -162,15 +164,33 @@ class Api:
 
 
 async def _read(http: web.Request) -> ApiRequest:
-    body = (await http.read()).decode("utf-8", "replace")
+    raw = await http.read()
+    as_json = http.content_type == "application/json"
+    body = "" if as_json else raw.decode("utf-8", "replace")
     return ApiRequest(
         method=http.method,
         path=http.path.rstrip("/") or "/",
         form=dict(parse_qsl(body, keep_blank_values=True)),
-        query=dict(http.query),
+        query=_flat(http.query.items()),
         authorization=http.headers.get("Authorization"),
         idempotency_key=http.headers.get("Idempotency-Key"),
+        json=_json(raw) if as_json else None,
     )
+
+
+def _flat(query: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """A query with each name once: the newer API repeats a name for a list."""
+    found: dict[str, str] = {}
+    for name, value in query:
+        found[name if name not in found else f"{name}[{len(found)}]"] = value
+    return found
+
+
+def _json(raw: bytes) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return None
 
 
 def _anonymous(path: str) -> str:

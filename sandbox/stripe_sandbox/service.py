@@ -12,12 +12,15 @@ from typing import Any
 from aiohttp import web
 
 from sandbox.stripe_sandbox.control import Control
-from sandbox.stripe_sandbox.engine import US_PER_S, Engine, Settings
+from sandbox.stripe_sandbox.delivery import Delivery
+from sandbox.stripe_sandbox.engine import Engine
 from sandbox.stripe_sandbox.fact import Fact, Meter
 from sandbox.stripe_sandbox.faults import Faults
 from sandbox.stripe_sandbox.journal import Journal
-from sandbox.stripe_sandbox.routes import Routes, meter_id
+from sandbox.stripe_sandbox.meter_events import meter_id
+from sandbox.stripe_sandbox.routes import Routes
 from sandbox.stripe_sandbox.server import BODY_BYTES_MAX, Api, Clock
+from sandbox.stripe_sandbox.settings import US_PER_S, Settings
 from sandbox.stripe_sandbox.state import State
 
 
@@ -49,6 +52,7 @@ class Service:
         routes = Routes(state, settings.rules)
         self.engine = Engine(state, settings.rules, routes, self._journal.append, clock())
         self.api = Api(self.engine, Faults(settings.seed), clock)
+        self.delivery = Delivery(self.engine, clock, settings.seed)
         self._runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=1.0)
         self._site: web.TCPSite | None = None
         self._reopening: asyncio.Task[None] | None = None
@@ -69,11 +73,13 @@ class Service:
             self.create_meters(read_event_names(self._settings.meters))
         await self._runner.setup()
         await self._listen()
+        self.delivery.start()
 
     async def stop(self) -> None:
         """Stops listening, lets go of stalled requests, closes the journal."""
         if self._reopening is not None:
             self._reopening.cancel()
+        await self.delivery.stop()
         self.api.faults.clear()
         self.api.released.set()
         await self._runner.cleanup()
@@ -92,7 +98,7 @@ class Service:
 
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=BODY_BYTES_MAX)
-        app.add_routes(Control(self.api, self._refuse).routes())
+        app.add_routes(Control(self.api, self.delivery, self._refuse).routes())
         app.router.add_route("*", "/{tail:.*}", self.api.handle)
         return app
 

@@ -123,17 +123,22 @@ def page(rows_: Sequence[Body], query: Mapping[str, str], url: str) -> Body:
     if not 1 <= limit <= 100:
         message = "Invalid limit: must be between 1 and 100"
         raise RefusedError(errors.invalid(message, param="limit"))
-    after = query.get("starting_after")
-    first = 0
-    if after is not None:
-        places = [index for index, row in enumerate(rows_) if row["id"] == after]
-        if not places:
-            raise RefusedError(errors.not_found("object", after))
-        first = places[0] + 1
-    shown = list(rows_[first : first + limit])
-    return {
-        "object": "list",
-        "data": shown,
-        "has_more": first + limit < len(rows_),
-        "url": url,
-    }
+    after, before = query.get("starting_after"), query.get("ending_before")
+    if after is not None and before is not None:
+        message = "You cannot give both starting_after and ending_before"
+        raise RefusedError(errors.invalid(message, param="ending_before"))
+    first = 0 if after is None else _place(rows_, after) + 1
+    last = min(first + limit, len(rows_))
+    more = last < len(rows_)
+    if before is not None:
+        last = _place(rows_, before)
+        first = max(0, last - limit)
+        more = first > 0
+    return {"object": "list", "data": list(rows_[first:last]), "has_more": more, "url": url}
+
+
+def _place(rows_: Sequence[Body], cursor: str) -> int:
+    places = [index for index, row in enumerate(rows_) if row["id"] == cursor]
+    if not places:
+        raise RefusedError(errors.not_found("object", cursor))
+    return places[0]

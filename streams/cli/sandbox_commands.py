@@ -1,4 +1,4 @@
-"""`tailrace sandbox …` and `tailrace demo`: handed on to the checkout's own `sandbox` package."""
+"""`tailrace sandbox`, `demo`, `stripe-sandbox`: handed on to the checkout's `sandbox` package."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -38,6 +38,7 @@ def hand_on(module: str, arguments: list[str], load: Load = import_module) -> in
 
 sandbox_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 demo_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+stripe_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @sandbox_app.command(context_settings=_AS_THEY_ARE)
@@ -52,9 +53,15 @@ def demo(ctx: typer.Context) -> None:
     raise typer.Exit(hand_on("sandbox.demo.story", _arguments(ctx)))
 
 
+@stripe_app.command(context_settings=_AS_THEY_ARE)
+def stripe_sandbox(ctx: typer.Context) -> None:
+    """A stateful stand-in for Stripe's meters on this computer, until Ctrl-C."""
+    raise typer.Exit(hand_on("sandbox.stripe_sandbox.commands", _arguments(ctx)))
+
+
 def _arguments(ctx: typer.Context) -> list[str]:
     """As they were typed: `--debug` was taken out of them by the fence, which left word of it."""
     return ["--debug", *ctx.args] if ctx.obj else ctx.args
 
 
-APPS = {"sandbox": sandbox_app, "demo": demo_app}
+APPS = {"sandbox": sandbox_app, "demo": demo_app, "stripe-sandbox": stripe_app}

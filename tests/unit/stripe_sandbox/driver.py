@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sandbox.stripe_sandbox import errors
-from sandbox.stripe_sandbox.engine import ApiRequest, Engine, Execution, Settings
+from sandbox.stripe_sandbox.engine import ApiRequest, Engine, Execution
 from sandbox.stripe_sandbox.errors import Reply
 from sandbox.stripe_sandbox.fact import Fact, Meter
 from sandbox.stripe_sandbox.routes import Routes
+from sandbox.stripe_sandbox.settings import Settings
 from sandbox.stripe_sandbox.state import State
 from streams.core.lane import Claim
 from streams.core.meter_event import Cell, MeterEvent, Origin, freeze_window

@@ -2,9 +2,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.stripe_sandbox.engine import ApiRequest, Execution, Settings
+from sandbox.stripe_sandbox.engine import ApiRequest, Execution
 from sandbox.stripe_sandbox.errors import Reply
 from sandbox.stripe_sandbox.fact import StoredAnswer
+from sandbox.stripe_sandbox.settings import Settings
 from tests.unit.stripe_sandbox.driver import (
     KEY,
     START_US,

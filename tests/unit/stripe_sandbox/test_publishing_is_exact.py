@@ -7,7 +7,7 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.stripe_sandbox.engine import Settings
+from sandbox.stripe_sandbox.settings import Settings
 from streams.core.settlement import HOUR_US, PublishPolicy
 from tests.unit.stripe_sandbox.driver import Fault, Memory, Publisher, form_of, frozen
 
