@@ -1,7 +1,21 @@
-"""Fixtures every suite may ask for."""
+"""Fixtures every suite may ask for, and the outcome of checks that a machine cannot make."""
 
 from __future__ import annotations
 
+import pytest
+
+from tests.support.not_run import reason_of
 from tests.support.postgres import fresh_database, postgres_server
 
 __all__ = ["fresh_database", "postgres_server"]
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """A check that was not made is told apart from a skip."""
+    return None if reason_of(report) is None else ("not run", "N", "NOT RUN")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names each of them with its reason, however little else is printed."""
+    for report in terminalreporter.getreports("not run"):
+        terminalreporter.write_line(f"not run: {report.nodeid}: {reason_of(report)}")

@@ -94,6 +94,8 @@ def main() -> int:
             with said:
                 verdict = "FAILED" if suite.failed else "ok"
                 sys.stdout.write(f"{verdict:7}{suite.seconds:7.1f} s  {suite.name}\n")
+                for line in re.findall(r"^not run: .*$", text, re.MULTILINE):
+                    sys.stdout.write(f"       {line}\n")
                 if suite.failed:
                     sys.stdout.write(text[-20_000:] + "\n")
                 sys.stdout.flush()

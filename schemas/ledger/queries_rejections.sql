@@ -37,7 +37,11 @@ SELECT ledger.swept_v1(%(until_us)s);
 
 -- name: reports
 -- The youngest reports with what they came to.
-SELECT r.event_id, r.event_type, r.event_name, ledger.us(r.validation_start) AS start_us,
+SELECT r.event_id, r.event_type,
+       coalesce(r.event_name, (SELECT min(m.event_name) FROM ledger.rejection x
+                               JOIN ledger.meter_event m USING (meter_event_id)
+                               WHERE x.event_id = r.event_id)) AS event_name,
+       ledger.us(r.validation_start) AS start_us,
        ledger.us(r.validation_end) AS end_us, r.error_count, r.unnamed, r.noted_by,
        ledger.us(r.noted_at) AS noted_us,
        (SELECT count(*) FROM ledger.rejection x WHERE x.event_id = r.event_id) AS named,

@@ -1,0 +1,82 @@
+"""stripe-mock, Stripe's own checker of request shapes: found on PATH, or built once with Go."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+VERSION: Final = "v0.203.0"
+MODULE: Final = f"github.com/stripe/stripe-mock@{VERSION}"
+BUILD_S_MAX: Final = 400
+START_S_MAX: Final = 20
+
+
+class MissingError(Exception):
+    """There is no stripe-mock here and none can be built: why."""
+
+
+def find(cache: Path | None = None) -> Path:
+    """The program; builds it where Go is.
+
+    Args:
+        cache: directory of what was built before.
+
+    Raises:
+        MissingError: there is none, and Go is missing or cannot build it.
+    """
+    on_path = shutil.which("stripe-mock")
+    if on_path is not None:
+        return Path(on_path)
+    cache = cache or Path.home() / ".cache" / "tailrace" / f"stripe-mock-{VERSION}"
+    built = cache / "stripe-mock"
+    if built.exists():
+        return built
+    go = shutil.which("go")
+    if go is None:
+        raise MissingError("neither stripe-mock nor Go is installed here")
+    environment = {**os.environ, "GOBIN": str(cache), "GOFLAGS": "-p=1"}
+    try:
+        subprocess.run(
+            [go, "install", MODULE],
+            env=environment, check=True, capture_output=True, text=True, timeout=BUILD_S_MAX,
+        )  # fmt: skip
+    except (subprocess.SubprocessError, OSError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        reason = said[-1] if said else "no word"
+        raise MissingError(f"`go install {MODULE}` failed: {reason}") from error
+    return built
+
+
+@contextmanager
+def running(program: Path, log: Path) -> Iterator[str]:
+    """Runs it on loopback; its address."""
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [program, "-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield _address(process, log)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline:
+        matched = re.search(r"HTTP at address: (127\.0\.0\.1:\d+)", log.read_text())
+        if matched is not None:
+            return f"http://{matched[1]}"
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    pytest.fail(f"stripe-mock did not start: {log.read_text()}")
