@@ -18,7 +18,7 @@ from streams.cli.options import Dir, Json, new_app
 from streams.cli.stack import resolve
 from streams.core.instant import wire_text
 from streams.settings import Settings
-from streams.worker import stripe_settings
+from streams.worker import configure_logging, stripe_settings
 
 app = new_app("What Stripe accepted and took back later.")
 
@@ -61,6 +61,7 @@ def sweep(directory: Dir = None) -> None:
     Workers and webhooks do this every TAILRACE_REPORT_SWEEP_S by themselves. Harmless twice.
     """
     settings = resolve(directory).need("ledger_dsn", "stripe_api_key")
+    configure_logging(settings.log_level)
     missing, rejected = asyncio.run(_sweep(settings))
     terminal.data(f"noted {missing} reports; {rejected} meter events rejected")
     if rejected:

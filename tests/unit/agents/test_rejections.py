@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -341,3 +341,69 @@ async def play(reports: list[list[str]], steps: list[Step]) -> Ledger:
             bench.ledger.away_calls = number if kind == "ledger" else 0
             bench.ledger.lose_commits = number if kind == "lost" else 0
     return bench.ledger
+
+
+async def settled_well(reports: list[list[str]], steps: list[Step]) -> None:
+    """What holds of every schedule: success means noted, and what was read is noted whole."""
+    events = {f"evt_{n}": body(f"evt_{n}", *keys) for n, keys in enumerate(reports)}
+    bench = Bench(Stripe(events))
+    for kind, number in steps:
+        if kind == "ledger":
+            bench.ledger.away_calls = number
+        elif kind == "lost":
+            bench.ledger.lose_commits = number
+        elif kind == "call":
+            receipt = await bench.call(f"evt_{number}")
+            assert (receipt.status == 200) == (f"evt_{number}" in bench.ledger.noted)
+        else:
+            with contextlib.suppress(LedgerUnavailableError):
+                await bench.desk.sweep(0.0)
+        if bench.ledger.swept_until is not None:
+            assert set(bench.ledger.noted) == set(events)
+    assert bench.ledger.says()["a"] == ("dead", "refused")
+
+
+SCHEDULE: list[Step] = [
+    ("ledger", 1),
+    ("call", 0),
+    ("lost", 1),
+    ("sweep", 0),
+    ("call", 0),
+    ("call", 1),
+    ("sweep", 0),
+]
+_take, _sweep = Rejections._take, Rejections.sweep
+
+
+def answered_before_it_is_noted(patch: pytest.MonkeyPatch) -> None:
+    async def take(self: Rejections, told: Told, noted_by: NotedBy) -> Noted:
+        try:
+            return await _take(self, told, noted_by)
+        except LedgerUnavailableError:
+            return Noted(False, 0)
+
+    patch.setattr(Rejections, "_take", take)
+
+
+def read_before_it_is_noted(patch: pytest.MonkeyPatch) -> None:
+    async def sweep(self: Rejections, pause_s: float) -> int | None:
+        await self._ledger.swept(1)
+        return await _sweep(self, pause_s)
+
+    patch.setattr(Rejections, "sweep", sweep)
+
+
+SETTLED = [["a.g2"], ["a.g1"]]
+
+
+async def test_the_schedule_of_the_plants_ends_well_without_them() -> None:
+    await settled_well(SETTLED, SCHEDULE)
+
+
+@pytest.mark.parametrize("plant", [answered_before_it_is_noted, read_before_it_is_noted])
+async def test_a_planted_bug_falls(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        await settled_well(SETTLED, SCHEDULE)
