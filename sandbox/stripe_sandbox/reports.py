@@ -24,10 +24,13 @@ KEPT_US: Final = 30 * DAY_US
 
 def due(state: State, settings: Settings, now_us: int) -> list[Reported]:
     """Reports of validations that have ended."""
+    latest_us = now_us - VALIDATION_US - settings.report_lag_s * US_PER_S
+    if not state.unreported or state.report_of(state.unreported[0])[2] > latest_us:
+        # Asked at every request: what came first is what is due first.
+        return []
     groups: dict[Group, list[Recorded]] = {}
     for event in state.unreported:
         groups.setdefault(state.report_of(event), []).append(event)
-    latest_us = now_us - VALIDATION_US - settings.report_lag_s * US_PER_S
     ended = [group for group in groups if group[2] <= latest_us]
     ended.sort(key=lambda group: (group[2], group[0], group[1] or ""))
     return [

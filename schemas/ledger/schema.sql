@@ -2261,7 +2261,8 @@ BEGIN
             UPDATE ledger.meter_event m
             SET state = 'dead', dead_kind = d.dead_kind,
                 rejected_at = coalesce(m.rejected_at, now()), next_attempt_at = NULL,
-                settled_at = now()
+                settled_at = now(),
+                possibly_executed = m.possibly_executed OR d.dead_kind = 'ambiguous'
             WHERE m.meter_event_id = d.meter_event_id;
             PERFORM ledger.park_dead(d.meter_event_id, d.dead_kind);
         END IF;

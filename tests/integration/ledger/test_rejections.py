@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from streams.adapters.ledger import LedgerRefusedError
 from streams.core.lane import Claim
 from streams.core.rejection import ERROR_REPORT, ErrorReport, Sample, UnreadableReport
 from streams.ports import Noted, NotedBy
@@ -395,3 +396,51 @@ async def test_any_order_and_repetition_of_answers_webhook_and_sweep_gives_the_s
     for end in ends:
         assert end == ends[0]
     assert world.value("SELECT count(*) FROM ledger.meter_event WHERE state = 'recorded'") == 1
+
+
+PLANTS = {
+    "settle_v1": ("AND m.rejected_at IS NULL", ""),
+    "note_report_v1": ("IF r.unnamed > 0 THEN", "IF false THEN"),
+    "take_back_v1": ("IF d.dead_kind IS NOT NULL THEN", "IF false THEN"),
+    "redrive_course": ("OR m.rejected_at IS NOT NULL OR", "OR"),
+}
+
+
+async def story(world: World) -> tuple[Any, ...]:
+    """A report overtakes its own answer, counts one more, and what it names is redriven."""
+    await world.map()
+    await world.tell(events=(world.event("a", 4),))
+    claim = await world.only_claim()
+    await note(world, report(world, 1, claim.idempotency_key))
+    await note(world, report(world, 2, unnamed=1))
+    await world.settle(claim)
+    dead = world.rows("SELECT parked_id FROM ledger.parked WHERE state = 'open'")
+    for (item,) in dead:
+        decide(world, "redrive(%s, 'x')", item)
+    again = await world.drain()
+    return (
+        [one.identifier == claim.identifier for one in again],
+        world.balance("settled"),
+        world.value("SELECT count(*) FROM ledger.doubt"),
+        len(dead),
+    )
+
+
+@pytest.mark.parametrize("function", [None, *PLANTS])
+async def test_a_rule_of_the_database_taken_out_is_noticed(
+    world: World, function: str | None
+) -> None:
+    if function is not None:
+        text = world.value(
+            "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = %s"
+            " AND pronamespace = 'ledger'::regnamespace ORDER BY pronargs LIMIT 1",
+            function,
+        )
+        rule, plant = PLANTS[function]
+        assert rule in text
+        world.admin.execute(text.replace(rule, plant).encode())
+    try:
+        seen = await story(world)
+    except (psycopg.Error, LedgerRefusedError):
+        seen = ()
+    assert (seen == ([False], 4, 1, 1)) == (function is None)

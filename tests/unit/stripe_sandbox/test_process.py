@@ -192,3 +192,34 @@ async def test_nonsense_is_refused_without_a_traceback(
     assert process.returncode == code, said
     assert words in said
     assert "Traceback" not in said
+
+
+def is_there(directory: Path) -> bool:
+    return directory.is_dir()
+
+
+async def test_alone_it_prints_address_and_key_and_forgets_all_at_ctrl_c() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "streams.cli.main", "stripe-sandbox", "--auto-create-meters",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = [(await process.stdout.readline()).decode().strip() for _ in range(4)]
+    ready, *settings = lines
+    assert ready.startswith("stripe stand-in ready: http://127.0.0.1:")
+    url, directory = ready.split()[3], Path(ready.split()[-1].rstrip(")"))
+    key = settings[1].removeprefix("TAILRACE_STRIPE_API_KEY=")
+    assert settings[0] == f"TAILRACE_STRIPE_API_BASE={url}"
+    assert settings[2].startswith("TAILRACE_STRIPE_WEBHOOK_SECRET=whsec_")
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session,
+        session.post(f"{url}/v1/billing/meter_events", data=event(1)) as answer,
+    ):
+        assert answer.status == 200
+    assert is_there(directory)
+
+    process.send_signal(signal.SIGINT)
+
+    _, said = await process.communicate()
+    assert (process.returncode, said) == (0, b"")
+    assert not is_there(directory)
