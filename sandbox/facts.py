@@ -50,5 +50,6 @@ IMPATIENCE = {
     "TAILRACE_PUBLISH_INTERVAL_MS": "200",
     "TAILRACE_CATALOGUE_REFRESH_S": "5",
     "TAILRACE_PUBLISH_RATE_PER_S": "500",
+    "TAILRACE_REPORT_SWEEP_S": "10",
 }
 """Shorter pauses than production has."""

@@ -47,6 +47,18 @@ class StandIn:
         """
         self._answer("DELETE", "faults")
 
+    def change_settings(self, **changes: object) -> None:
+        """Has it behave otherwise from now on.
+
+        Args:
+            changes: fields of `settings.Settings`.
+
+        Raises:
+            OrderRefusedError: there is no such setting.
+            requests.RequestException: nobody answers.
+        """
+        self._answer("POST", "settings", data=msgspec.json.encode(changes))
+
     def oracle(self) -> list[Mapping[str, Any]]:
         """Every meter event it recorded, whatever it answered to the sender.
 

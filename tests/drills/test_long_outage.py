@@ -48,8 +48,8 @@ def states(stack: LiveStack) -> dict[str, int]:
 def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None:
     stack, parts = shifted
     books = Books()
-    stack.arm(kind="drop_after", count=LOST_ANSWERS)
-    stack.arm(kind="outage")
+    stack.stand_in.arm(kind="drop_after", count=LOST_ANSWERS)
+    stack.stand_in.arm(kind="outage")
     with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
         for use in scattered("outage", EVENTS, seed=51):
             record(service, use)
@@ -57,13 +57,17 @@ def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None
     map_customers(stack, books)
     everything = sum(units for _, units in books.windows.values())
     wait_until(
-        lambda: f"all to wait and {LOST_ANSWERS} answers to be lost; {len(stack.oracle())} are",
-        lambda: pending(stack, books) == everything and len(stack.oracle()) == LOST_ANSWERS,
+        lambda: (
+            f"all to wait and {LOST_ANSWERS} answers to be lost; {len(stack.stand_in.oracle())} are"
+        ),
+        lambda: (
+            pending(stack, books) == everything and len(stack.stand_in.oracle()) == LOST_ANSWERS
+        ),
         90,
     )
 
     parts.shift("+26h")
-    stack.clear_faults()
+    stack.stand_in.clear_faults()
     wait_until(
         lambda: f"everything but the doubtful to be settled: {states(stack)}",
         lambda: not states(stack).keys() & {"pending", "ambiguous"},

@@ -76,7 +76,7 @@ UNANSWERED: Final = f"{ATTEMPTS} AND finished_at IS NULL"
 def test_every_bad_answer_at_once(stack: LiveStack) -> None:
     books = Books()
     for number, fault in enumerate(STORM):
-        stack.arm(**fault, seed=number)
+        stack.stand_in.arm(**fault, seed=number)
     stack.start_worker("storm", publish_rate_per_s=200)
     write(stack, "storm", books, seed=41)
     await_settled(stack, books, 150)
@@ -88,7 +88,7 @@ def test_every_bad_answer_at_once(stack: LiveStack) -> None:
 
 def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     books = Books()
-    stack.arm(kind="401")
+    stack.stand_in.arm(kind="401")
     stack.start_worker("refused", publish_rate_per_s=200)
     write(stack, "refused", books, seed=42)
     wait_until(
@@ -98,7 +98,7 @@ def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     )
     assert ask(stack, USED_UP, books) == 0
     assert ask(stack, NOT_WHOLE, books) == 0
-    stack.clear_faults()
+    stack.stand_in.clear_faults()
     await_settled(stack, books, 120)
     assert_exact(stack, books)
 
@@ -106,7 +106,7 @@ def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
 def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveStack) -> None:
     """Its lanes go to another, which cannot know what the sleeper had already sent."""
     books = Books()
-    stack.arm(kind="slow", delay_ms=1_500, count=40)
+    stack.stand_in.arm(kind="slow", delay_ms=1_500, count=40)
     sleeper = stack.start_worker("sleeper", **SHORT_LEASE)
     write(stack, "sleeper", books, seed=43)
     wait_until(lambda: "requests in flight", lambda: ask(stack, UNANSWERED, books) > 0, 60)
