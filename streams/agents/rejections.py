@@ -9,10 +9,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
 from streams.adapters.clock import Clock
+from streams.adapters.ledger_pool import LedgerRefusedError
 from streams.adapters.metrics import Sample
 from streams.adapters.stripe import StripeUnreadableError
 from streams.adapters.stripe_events import RefusedCall
@@ -26,6 +28,8 @@ from streams.ports import (
     Told,
 )
 
+_AGAIN: Final = (LedgerUnavailableError, LedgerRefusedError, StripeUnreadableError)
+"""Nothing was noted; it is told or read again."""
 log = structlog.get_logger("rejections")
 
 
@@ -90,7 +94,7 @@ class Rejections:
             return Receipt(200, f"ignored: {event_type}")
         try:
             noted = await self._take(opened, "webhook")
-        except (LedgerUnavailableError, StripeUnreadableError) as error:
+        except _AGAIN as error:
             self.figures.failures += 1
             log.warning("report_not_noted", report=event_id, error=str(error))
             return Receipt(503, "not noted; tell it again")
@@ -132,7 +136,7 @@ class Rejections:
             try:
                 if not went_back():
                     await self.sweep(pause_s)
-            except (LedgerUnavailableError, StripeUnreadableError) as error:
+            except _AGAIN as error:
                 self.figures.failures += 1
                 log.warning("sweep_failed", error=str(error))
             await asyncio.sleep(pause_s)
@@ -146,7 +150,14 @@ class Rejections:
             log.error("report_unreadable", report=told.event_id, problem=report.problem)
         elif report.unnamed and report.meter_id is not None:
             event_name = await self._source.meter_event_name(report.meter_id)
-        noted = await self._ledger.note_report(report, body, event_name, noted_by)
+        try:
+            noted = await self._ledger.note_report(report, body, event_name, noted_by)
+        except LedgerRefusedError as error:
+            # What it says cannot be kept as it stands: a person reads it, and nobody stops for it.
+            self.figures.unreadable += 1
+            log.error("report_refused", report=told.event_id, problem=str(error))
+            refused = UnreadableReport(told.event_id, told.event_type, str(error))
+            noted = await self._ledger.note_report(refused, body, None, noted_by)
         self._count(told, noted, noted_by)
         return noted
 

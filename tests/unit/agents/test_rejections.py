@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.adapters.ledger_pool import LedgerRefusedError
 from streams.adapters.stripe import StripeUnreadableError
 from streams.adapters.stripe_events import RefusedCall
 from streams.agents.rejections import Receipt, Rejections, report_samples
@@ -92,6 +93,7 @@ class Ledger:
     swept_until: int | None = None
     claimed: bool = False
     away_calls: int = 0
+    refuses: set[str] = field(default_factory=set)
     lose_commits: int = 0
     """So many transactions are kept, but their answer is lost."""
 
@@ -113,6 +115,8 @@ class Ledger:
     ) -> Noted:
         del body, noted_by
         self._call()
+        if isinstance(report, ErrorReport) and report.event_id in self.refuses:
+            raise LedgerRefusedError("rejection_pkey")
         if report.event_id in self.noted:
             return Noted(True, 0)
         self.noted[report.event_id] = (report, event_name)
@@ -233,6 +237,22 @@ async def test_an_unreadable_report_is_kept_counted_and_acknowledged() -> None:
     bench = Bench(Stripe({"evt_1": b"{}"}))
     assert (await bench.call("evt_1")).status == 200
     assert isinstance(bench.ledger.noted["evt_1"][0], UnreadableReport)
+    assert bench.desk.figures.unreadable == 1
+
+
+@pytest.mark.parametrize("way", ["webhook", "sweep"])
+async def test_a_report_that_the_ledger_refuses_is_kept_for_a_person_and_stops_nobody(
+    way: str,
+) -> None:
+    events = {f"evt_{n}": body(f"evt_{n}", f"{METER_EVENTS[n]}.g1") for n in range(2)}
+    bench = Bench(Stripe(events), Ledger(refuses={"evt_1"}))
+    if way == "webhook":
+        assert [(await bench.call(event_id)).status for event_id in events] == [200, 200]
+    else:
+        assert await bench.desk.sweep(0.0) == 2
+    report, _ = bench.ledger.noted["evt_1"]
+    assert report == UnreadableReport("evt_1", ERROR_REPORT, "rejection_pkey")
+    assert bench.ledger.says()["a"] == ("dead", "refused")
     assert bench.desk.figures.unreadable == 1
 
 
