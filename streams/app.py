@@ -229,7 +229,9 @@ class Service:
     async def _look(self) -> None:
         parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
         while True:
-            if parts.facts.figures.went_back is None:
+            # Asked each time: a restored ledger would have amounts sent that Stripe has already.
+            memories = memories_of(parts.feeder.tables.values())
+            if parts.feeder.serving and await parts.facts.check(memories):
                 await parts.publisher.look(self._put_lent)
             await parts.publisher.rest(pause_s)
 

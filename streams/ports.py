@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from streams.core.catalogue import MeterVersion
-from streams.core.fact import FactBatch, LedgerAnswer
+from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Observation
 from streams.core.orders import HeldRecord, Orders
@@ -34,6 +34,13 @@ class FactsLedger(Protocol):
 
     async def apply_facts(self, batch: FactBatch) -> LedgerAnswer:
         """One transaction; may be repeated. Raises `LedgerUnavailableError`."""
+        ...
+
+    async def behind(self, known: Sequence[Remembered]) -> Sequence[tuple[Remembered, WentBack]]:
+        """Of what workers remember: what the ledger does not hold. Halts publishing for the rest.
+
+        Raises `LedgerUnavailableError`.
+        """
         ...
 
     async def position(self, log_id: str, partition: int) -> int:

@@ -105,7 +105,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     return Parts(
         book=book,
         admitter=admitter,
-        facts=FactSender(ledger),
+        facts=FactSender(ledger, feeder.rebuild),
         holds=holds,
         publisher=Publisher(ledger, sink, clock, limits, random.random),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),

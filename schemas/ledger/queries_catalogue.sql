@@ -2,7 +2,8 @@
 
 -- name: ledger_id
 -- The ledger's identity.
-SELECT ledger_id FROM ledger.identity;
+SELECT ledger_id::text || coalesce((SELECT '.' || max(adoption_id) FROM ledger.adoption), '')
+FROM ledger.identity;
 
 -- name: meters
 -- All meter versions.

@@ -35,6 +35,25 @@ RETURNING position;
 INSERT INTO ledger.halt (kind, detail) VALUES (%(kind)s, %(detail)s::jsonb)
 ON CONFLICT (kind) WHERE lifted_at IS NULL DO NOTHING;
 
+-- name: positions_behind
+-- Places of those whose acknowledged offset is beyond what this ledger holds, and what it holds.
+SELECT r.n, coalesce(p.position, -1)
+FROM json_to_recordset(%(rows)s::json) AS r(n integer, log_id uuid, partition integer,
+                                            acknowledged bigint)
+LEFT JOIN ledger.position p ON p.log_id = r.log_id AND p.partition = r.partition
+WHERE coalesce(p.position, -1) < r.acknowledged ORDER BY r.n;
+
+-- name: note_went_back
+-- Notes that a worker remembers more than this ledger holds; repeating it adds nothing.
+INSERT INTO ledger.went_back (log_id, partition, acknowledged, stored)
+VALUES (%(log_id)s, %(partition)s, %(acknowledged)s, %(stored)s) ON CONFLICT DO NOTHING;
+
+-- name: went_back_adopted
+-- Whether a person has taken on this very difference.
+SELECT adoption_id IS NOT NULL FROM ledger.went_back
+WHERE log_id = %(log_id)s AND partition = %(partition)s
+  AND acknowledged = %(acknowledged)s AND stored = %(stored)s;
+
 -- name: apply_levels
 -- Keeps the reading with the greatest count; touches nothing that contradicts.
 INSERT INTO ledger.level AS l (tenant_id, metric, catalogue_version, window_start, window_end,

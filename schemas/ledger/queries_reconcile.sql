@@ -17,7 +17,9 @@ ORDER BY 1, 2;
 -- How long sums must stand still, cell lengths by event name, the ledger's id and time.
 SELECT (extract(epoch FROM ledger.interval_setting('reconcile_still')) * 1000000)::bigint
            AS still_us,
-       (SELECT ledger_id::text FROM ledger.identity) AS ledger_id,
+       (SELECT i.ledger_id::text || coalesce((SELECT '.' || max(a.adoption_id)
+                                              FROM ledger.adoption a), '')
+        FROM ledger.identity i) AS ledger_id,
        coalesce((SELECT json_object_agg(n.event_name, ledger.cell_us(n.event_name))
                  FROM (SELECT DISTINCT v.event_name FROM ledger.meter_version v) AS n),
                 '{}'::json) AS cell_us,
@@ -49,3 +51,28 @@ WHERE meter_event_id = ANY (%(events)s::bigint[]);
 -- How many times Stripe was read in the last 30 days.
 SELECT coalesce(sum((detail ->> 'reads')::bigint), 0)::bigint AS reads FROM ledger.audit_log
 WHERE action = 'read_summaries' AND at > now() - interval '30 days';
+
+-- name: went_back
+-- Partitions of which workers remember more than this ledger holds, and nobody has adopted it.
+SELECT b.log_id::text AS log_id, l.log_topic AS topic, b.partition, b.stored, b.acknowledged,
+       ledger.us(b.noted_at) AS noted_us
+FROM ledger.went_back b LEFT JOIN ledger.log l ON l.log_id = b.log_id
+WHERE b.adoption_id IS NULL ORDER BY l.log_topic, b.log_id, b.partition;
+
+-- name: adoption_state
+-- Whether publishing is halted because the ledger went back, and what is unsettled.
+SELECT EXISTS (SELECT FROM ledger.halt
+               WHERE kind = 'ledger_went_back' AND lifted_at IS NULL) AS halted,
+       (SELECT count(*) FROM ledger.meter_event
+        WHERE state IN ('pending', 'ambiguous', 'dead')) AS unsettled,
+       (SELECT count(*) FROM ledger.doubt
+        WHERE settled_at IS NULL AND reason LIKE 'ledger_adopted%%') AS cells_to_compare;
+
+-- name: adoptions
+-- The receipts of adoptions, youngest first.
+SELECT adoption_id, ledger.us(adopted_at) AS at_us, actor, reason, detail::text AS detail
+FROM ledger.adoption ORDER BY adoption_id DESC LIMIT 1;
+
+-- name: adopt
+-- Takes a restored ledger on; NULL: there is nothing to adopt.
+SELECT ledger.adopt_v1(%(reason)s, %(actor)s) AS adoption_id;

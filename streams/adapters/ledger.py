@@ -3,7 +3,7 @@
 `Ledger` is what agents and commands hold; it is both their `FactsLedger` and their `LaneLedger`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from streams.adapters.ledger_audit import LedgerAudit
@@ -14,7 +14,7 @@ from streams.adapters.ledger_pool import LedgerPool, LedgerRefusedError
 from streams.adapters.ledger_publishing import LedgerPublishing
 from streams.adapters.ledger_rejections import LedgerRejections
 from streams.core.catalogue import MeterVersion
-from streams.core.fact import FactBatch, LedgerAnswer
+from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
 from streams.core.lane import Claim, Settlement
 from streams.core.orders import HeldRecord, Orders
 
@@ -35,6 +35,10 @@ class Ledger:
     async def apply_facts(self, batch: FactBatch) -> LedgerAnswer:
         """See `LedgerFacts.apply_facts`."""
         return await self.facts.apply_facts(batch)
+
+    async def behind(self, known: Sequence[Remembered]) -> list[tuple[Remembered, WentBack]]:
+        """See `LedgerFacts.behind`."""
+        return await self.facts.behind(known)
 
     async def position(self, log_id: str, partition: int) -> int:
         """See `LedgerFacts.position`."""

@@ -4,14 +4,14 @@ Repeatable any number of times and by two owners at once: the position row puts 
 readings keep the greatest count, everything else has an identity that is unique.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from streams.adapters import ledger_rows
 from streams.adapters.ledger_pool import Connection, LedgerPool, LedgerRefusedError, Statements
-from streams.core.fact import Applied, FactBatch, LedgerAnswer, WentBack
+from streams.core.fact import Applied, FactBatch, LedgerAnswer, Remembered, WentBack
 
 WENT_BACK: Final = "ledger_went_back"
 NOTHING_STORED: Final = -1
@@ -37,8 +37,19 @@ class LedgerFacts:
         """
         answer = await self._pool.run(lambda conn: self._apply(conn, batch))
         if isinstance(answer, WentBack):
-            await self._pool.run(lambda conn: self._halt(conn, batch, answer.stored))
+            mine = Remembered(batch.log_topic, batch.log_id, batch.partition, batch.acknowledged)
+            return await self._pool.run(lambda conn: self._note(conn, mine, answer.stored))
         return answer
+
+    async def behind(self, known: Sequence[Remembered]) -> list[tuple[Remembered, WentBack]]:
+        """Of what workers remember: what this ledger does not hold.
+
+        Each is noted, and publishing is halted for all unless a person has adopted all of them.
+
+        Raises:
+            LedgerUnavailableError: no answer.
+        """
+        return await self._pool.run(lambda conn: self._behind(conn, known))
 
     async def position(self, log_id: str, partition: int) -> int:
         """The offset up to which the ledger holds a partition's facts; -1 for none.
@@ -101,13 +112,34 @@ class LedgerFacts:
                 f"it: SELECT ledger.open_log('{batch.log_topic}', '{batch.log_id}', 'why')"
             )
 
-    async def _halt(self, conn: Connection, batch: FactBatch, stored: int) -> None:
-        detail = {
-            "topic": batch.log_topic,
-            "log_id": batch.log_id,
-            "partition": batch.partition,
+    async def _behind(
+        self, conn: Connection, known: Sequence[Remembered]
+    ) -> list[tuple[Remembered, WentBack]]:
+        rows = msgspec.json.encode(
+            [
+                {
+                    "n": n,
+                    "log_id": r.log_id,
+                    "partition": r.partition,
+                    "acknowledged": r.acknowledged,
+                }
+                for n, r in enumerate(known)
+            ]
+        ).decode()
+        found = await self._sql.rows(conn, "positions_behind", {"rows": rows})
+        return [(known[n], await self._note(conn, known[n], stored)) for n, stored in found]
+
+    async def _note(self, conn: Connection, mine: Remembered, stored: int) -> WentBack:
+        """Notes the difference; halts publishing unless it was adopted as it is."""
+        where = {
+            "log_id": mine.log_id,
+            "partition": mine.partition,
+            "acknowledged": mine.acknowledged,
             "stored": stored,
-            "acknowledged": batch.acknowledged,
         }
-        parameters = {"kind": WENT_BACK, "detail": msgspec.json.encode(detail).decode()}
-        await self._sql.run(conn, "halt", parameters)
+        await self._sql.run(conn, "note_went_back", where)
+        adopted = bool(await self._sql.value(conn, "went_back_adopted", where))
+        if not adopted:
+            detail = msgspec.json.encode({"topic": mine.log_topic, **where}).decode()
+            await self._sql.run(conn, "halt", {"kind": WENT_BACK, "detail": detail})
+        return WentBack(stored, mine.acknowledged, adopted)

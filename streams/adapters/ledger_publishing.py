@@ -60,7 +60,6 @@ class LedgerPublishing:
         self._livemode = livemode
         self._sql = Statements("queries_publishing.sql")
         self._catalogue = Statements("queries_catalogue.sql")
-        self._ledger_id: str | None = None
         self._settling = Together(self._settle, LedgerRefusedError)
 
     async def cut_entries(self, limit: int) -> int:
@@ -148,12 +147,13 @@ class LedgerPublishing:
         Entries that add up to zero are settled without a request, and the lane is asked again.
         """
         frozen: dict[int, int] = {}
-        while lanes:
+        origin = await self._origin(conn) if lanes else None
+        while lanes and origin is not None:
             rows = await self._sql.rows(conn, "freeze_candidates", {"lanes": lanes})
             candidates = [Candidate(*row) for row in rows]
             requests = []
             for candidate in candidates:
-                request = await self._request(conn, candidate)
+                request = await self._request(conn, origin, candidate)
                 if request is not None:
                     requests.append(request)
             lanes = []
@@ -167,10 +167,12 @@ class LedgerPublishing:
                         frozen[request["lane_id"]] = meter_event_id
         return frozen
 
-    async def _request(self, conn: Connection, candidate: Candidate) -> dict[str, Any] | None:
+    async def _request(
+        self, conn: Connection, origin: Origin, candidate: Candidate
+    ) -> dict[str, Any] | None:
         """The row to insert; None where Stripe could not take it: that lane is paused."""
         try:
-            event = freeze(await self._origin(conn), candidate) if candidate.units else None
+            event = freeze(origin, candidate) if candidate.units else None
         except UnsendableMeterEventError as error:
             pause = {"lane": candidate.lane_id, "reason": str(error)}
             await self._sql.run(conn, "pause_lane", pause)
@@ -193,9 +195,9 @@ class LedgerPublishing:
         }
 
     async def _origin(self, conn: Connection) -> Origin:
-        if self._ledger_id is None:
-            self._ledger_id = str(await self._catalogue.value(conn, "ledger_id"))
-        return Origin(self._account, self._livemode, self._ledger_id)
+        # Asked each time: a ledger that is adopted under a running worker gets another name.
+        ledger_id = str(await self._catalogue.value(conn, "ledger_id"))
+        return Origin(self._account, self._livemode, ledger_id)
 
 
 def freeze(origin: Origin, candidate: Candidate) -> MeterEvent:

@@ -5,7 +5,7 @@ on meanwhile. A ledger that knows less than it once confirmed went back in time:
 stops telling and publishing, and says so, until a person has looked.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -20,6 +20,7 @@ from streams.core.fact import (
     EventFact,
     FactBatch,
     ParkedFact,
+    Remembered,
     Series,
     WentBack,
 )
@@ -27,6 +28,7 @@ from streams.core.identity import log_uuid
 from streams.core.level import CellKey, Key, cell_fact, level_fact
 from streams.engine.errors import TableClosed
 from streams.engine.settlement import unsent_offset
+from streams.engine.table import PartitionTable
 from streams.ports import FactsLedger, LedgerUnavailableError
 
 UNSENT_LIMIT: Final = 5_000
@@ -57,12 +59,45 @@ class Collected:
 class FactSender:
     """Tells the ledger, partition by partition."""
 
-    def __init__(self, ledger: FactsLedger) -> None:
+    def __init__(self, ledger: FactsLedger, rebuild: Callable[[int], None]) -> None:
+        """Args: the ledger, and how a partition's state is read again from the packed log."""
         self._ledger = ledger
         self.figures = FactFigures()
+        self._rebuild = rebuild
+        self._given_up: dict[int, PartitionTable] = {}
 
-    async def send(self, memories: Iterable[PartitionMemory]) -> None:
+    async def check(self, memories: Sequence[PartitionMemory]) -> bool:
+        """Whether the ledger holds all that it ever confirmed here; False when it cannot say.
+
+        Asked before anything is published. A difference that a person has adopted is made good: the
+        partition's state is read again, and what the ledger lacks is told again.
+        """
+        known = {}
+        for memory in memories:
+            log_id = memory.table.log
+            known[
+                Remembered(
+                    log_id.topic,
+                    log_uuid(log_id.topic_id),
+                    log_id.partition,
+                    memory.table.acknowledged,
+                )
+            ] = memory
+        try:
+            behind = await self._ledger.behind(tuple(known)) if known else ()
+        except LedgerUnavailableError as error:
+            self.figures.ledger_failures += 1
+            log.warning("ledger_unavailable", doing="check", error=str(error))
+            return False
+        self.figures.went_back = None
+        for remembered, answer in behind:
+            self._went_back(known[remembered], answer)
+        return not behind
+
+    async def send(self, memories: Sequence[PartitionMemory]) -> None:
         """One round over all partitions that this worker owns now."""
+        if self.figures.went_back is not None:
+            await self.check(memories)
         for memory in memories:
             if self.figures.went_back is not None:
                 return
@@ -88,16 +123,26 @@ class FactSender:
                 self.figures.refused_readings += answer.findings
                 memory.acknowledge(collected.batch.position, collected.told, collected.keys)
             case WentBack():
-                self.figures.went_back = (
-                    f"the ledger knows {memory.table.log} up to offset {answer.stored}, but had "
-                    f"confirmed {answer.acknowledged}: it was restored from a backup or failed "
-                    "over. Nothing is published until `tailrace ledger adopt` has settled it."
-                )
-                log.critical("ledger_went_back", message=self.figures.went_back)
+                self._went_back(memory, answer)
                 return False
             case _ as unreachable:
                 assert_never(unreachable)
         return more
+
+    def _went_back(self, memory: PartitionMemory, answer: WentBack) -> None:
+        table = memory.table
+        if answer.adopted:
+            if self._given_up.get(table.log.partition) is not table:
+                self._given_up[table.log.partition] = table
+                log.warning("told_again", log=str(table.log), after=answer.stored)
+                self._rebuild(table.log.partition)
+            return
+        self.figures.went_back = (
+            f"the ledger knows {table.log} up to offset {answer.stored}, but had "
+            f"confirmed {answer.acknowledged}: it was restored from a backup or failed "
+            "over. Nothing is published until `tailrace ledger adopt` has settled it."
+        )
+        log.critical("ledger_went_back", message=self.figures.went_back)
 
 
 def collect(memory: PartitionMemory) -> tuple[Collected | None, bool]:

@@ -19,21 +19,18 @@ from streams.cli.errors import TryAgainError
 from streams.cli.held import REMEDY, Held
 from streams.core.audit import (
     GROUP_OF_KIND,
-    Identity,
     Judgment,
-    Named,
     Readings,
     Row,
     Tally,
     broken_seals,
     cell_readings,
     judge,
-    name_missing,
-    name_repeated,
     registry_readings,
     sealable,
     without_swept_canaries,
 )
+from streams.core.audit_names import Identity, Named, name_missing, name_repeated
 from streams.core.instant import FIRST_US, LAST_US, MINUTE_US, from_us, wire_text
 
 POLL_S = 0.1

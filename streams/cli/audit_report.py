@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streams.core.audit import Judgment, Named
+from streams.core.audit import Judgment
+from streams.core.audit_names import Named
 from streams.core.instant import wire_text
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "reconcile": Listed(
         "reconcile", "The ledger against Stripe's sums: what is proven, what nobody explains."
     ),
+    "ledger": Listed("ledger_command", "The ledger itself: adopt one that went back in time."),
     "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
     "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),
     "review": Listed("review", "What a person decides on: list, show, approve, reject."),

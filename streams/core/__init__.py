@@ -34,4 +34,5 @@ Read in the order of the journey:
 `rejection`: reports that take back what was recorded.
 `reconcile`: what Stripe's sums prove of amounts whose answers were lost.
 `audit`: the proof that nothing was lost and nothing made up.
+`audit_names`: the identities behind a difference.
 """

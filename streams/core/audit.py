@@ -8,7 +8,7 @@ or phantom, and what lies strictly between is open.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -96,23 +96,6 @@ class Judgment(NamedTuple):
         return self.cells.count - self.second.count if self.verdict == "phantom" else 0
 
 
-class Identity(NamedTuple):
-    """One row of the registry, as a finding names it."""
-
-    event_id: str
-    kind: str
-    tenant_id: str
-    event_key: str
-    content: int
-
-
-class Named(NamedTuple):
-    """The identities behind a difference; when not exact, they are among these."""
-
-    identities: tuple[Identity, ...]
-    exact: bool
-
-
 def registry_readings(rows: Iterable[Row]) -> Readings:
     """The registry's rows by minute and group.
 
@@ -179,87 +162,6 @@ def without_swept_canaries(readings: Readings, kept_from_us: int) -> Readings:
         for (minute_us, group), tally in readings.items()
         if group != "canary" or minute_us >= kept_from_us
     }
-
-
-def name_missing(identities: Sequence[Identity], held: Tally) -> Named:
-    """Which of a minute's identities have no verdict.
-
-    Args:
-        identities: all identities of the minute and group.
-        held: what the cells say of it.
-    """
-    missing = _total(identities).minus(held)
-    if missing.count <= 0:
-        return Named((), exact=False)
-    if held.count == 0:
-        return Named(tuple(identities), exact=held.digest == 0)
-    places = _subset(identities, missing)
-    if places is None and (left := _subset(identities, held)) is not None:
-        places = frozenset(range(len(identities))) - left
-    return _named(identities, places, otherwise=tuple(identities))
-
-
-def name_repeated(identities: Sequence[Identity], held: Tally) -> Named:
-    """Which of a minute's identities got more than one verdict; empty when it is none of them."""
-    return _named(identities, _subset(identities, held.minus(_total(identities))), otherwise=())
-
-
-SEARCH_DEPTH: Final = 3
-SEARCH_WIDTH_MAX: Final = 3_000
-"""Three of 3,000 are some 9 million sums, a few seconds; a minute with more is listed whole."""
-
-
-def _named(
-    identities: Sequence[Identity],
-    places: frozenset[int] | None,
-    otherwise: tuple[Identity, ...],
-) -> Named:
-    if places is None:
-        return Named(otherwise, exact=False)
-    return Named(tuple(identities[place] for place in sorted(places)), exact=True)
-
-
-def _subset(identities: Sequence[Identity], wanted: Tally) -> frozenset[int] | None:
-    """Places of up to three identities whose contents add up to the wanted digest."""
-    if not 1 <= wanted.count <= min(SEARCH_DEPTH, len(identities)):
-        return None
-    if wanted.count == SEARCH_DEPTH and len(identities) > SEARCH_WIDTH_MAX:
-        return None
-    contents = [identity.content for identity in identities]
-    places = _addends(contents, wanted.count, wanted.digest, 0)
-    return None if places is None else frozenset(places)
-
-
-def _addends(contents: Sequence[int], number: int, target: int, start: int) -> list[int] | None:
-    """Places at or after `start`, rising, whose contents add up to `target`."""
-    if number == 1:
-        return next(([p] for p in range(start, len(contents)) if contents[p] == target), None)
-    if number == 2:
-        return _pair(contents, target, start)
-    for place in range(start, len(contents) - number + 1):
-        rest = _addends(
-            contents, number - 1, (target - contents[place]) % DIGEST_MODULUS, place + 1
-        )
-        if rest is not None:
-            return [place, *rest]
-    return None
-
-
-def _pair(contents: Sequence[int], target: int, start: int) -> list[int] | None:
-    passed: dict[int, int] = {}
-    for place in range(start, len(contents)):
-        partner = passed.get((target - contents[place]) % DIGEST_MODULUS)
-        if partner is not None:
-            return [partner, place]
-        passed.setdefault(contents[place], place)
-    return None
-
-
-def _total(identities: Iterable[Identity]) -> Tally:
-    total = NOTHING
-    for identity in identities:
-        total = total.plus(Tally(1, identity.content))
-    return total
 
 
 def _folded(rows: Iterable[Row], groups: Mapping[str, Group], what: str) -> Readings:

@@ -159,11 +159,26 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a worker remembers the ledger to have confirmed of one partition."""
+
+    log_topic: str
+    log_id: str
+    partition: int
+    acknowledged: int
+
+
+@dataclass(frozen=True, slots=True)
 class WentBack:
-    """The ledger knows less than it once acknowledged: it was restored or failed over."""
+    """The ledger knows less than it once acknowledged: it was restored or failed over.
+
+    `adopted`: a person has taken this very difference on, and the worker may tell again what is
+    missing.
+    """
 
     stored: int
     acknowledged: int
+    adopted: bool = False
 
 
 LedgerAnswer = Applied | WentBack

@@ -164,6 +164,13 @@ class Feeder:
         """Read a paused or held partition again; what was known of killing records is forgotten."""
         self._ask(partition, lambda group: group.resume(group.assigned[partition]))
 
+    def rebuild(self, partition: int) -> None:
+        """Give up a partition's state here and read it from the packed log, unsent facts included.
+
+        For a ledger that lacks what it had acknowledged: facts are kept here only until then.
+        """
+        self._ask(partition, lambda group: group.rebuild(group.assigned[partition]))
+
     def _ask(self, partition: int, action: Callable[[Group], None]) -> None:
         def request() -> None:
             if self._group is not None and partition in self._group.assigned:

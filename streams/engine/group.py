@@ -200,6 +200,12 @@ class Group:
         self._publish()
         self._start_recovery(assigned)
 
+    def rebuild(self, assigned: Assigned) -> None:
+        """Give up the table, so that its recovery starts from nothing and keeps unsent facts."""
+        if assigned.table is not None:
+            assigned.table.give_up()
+            self.discard(assigned)
+
     # -- feeding -----------------------------------------------------------------------------------
 
     def hold(self, assigned: Assigned, reason: str) -> None:

@@ -233,7 +233,10 @@ class _Attempt:
                     times[record.first] = record.timestamp_ms_max
             absorb(table, group, self._recovery.rules, after)
         newest = coverage.newest()
-        if newest is None or not self._reaches_back(newest[0], times, table.log_time_ms):
+        if newest is None or not (
+            self._reaches_back(newest[0], times, table.log_time_ms)
+            and self._reaches_facts(newest[0])
+        ):
             table = self._emptied(table)
             self._from_source(table, newest)
         self._settle_position(table, high)
@@ -241,6 +244,13 @@ class _Attempt:
 
     def _reaches_back(self, first: int, times: dict[int, int], newest_ms: int) -> bool:
         return first == 0 or times[first] <= newest_ms - self._recovery.reach_back_ms
+
+    def _reaches_facts(self, first: int) -> bool:
+        """Whether every fact that the ledger lacks is there.
+
+        A ledger that does not know the log, or cannot be asked, is told what there is.
+        """
+        return self._acknowledged < 0 or first <= self._acknowledged + 1
 
     def _from_source(self, table: PartitionTable, packed: tuple[int, int] | None) -> None:
         """Start at the source log's first record: state is a pure fold of it."""
@@ -257,6 +267,15 @@ class _Attempt:
                 + (f"offsets {packed[0]} to {packed[1]}" if packed else "nothing")
                 + f", the source begins at {marks.low}; neither reaches back "
                 f"{self._recovery.reach_back_ms} ms. Restore the data directory or the packed log"
+            )
+        if 0 <= self._acknowledged < marks.low - 1:
+            # Nothing here can bring them back: the audit lists what they were.
+            log_.error(
+                "facts_out_of_reach",
+                log=str(self._log),
+                first=self._acknowledged + 1,
+                last=marks.low - 1,
+                remedy="the ledger was restored from before both logs begin: `tailrace audit`",
             )
         if packed is not None:
             log_.warning("recovery_from_source", log=str(self._log), packed=packed)

@@ -146,6 +146,11 @@ class PartitionTable(TableCore):
             )
             self.replace(lambda write: write.delete(UNSENT, list(gone)), after)
 
+    def give_up(self) -> None:
+        """Mark it as incomplete: whoever opens it next begins with an empty one."""
+        with self.open():
+            self.replace(lambda _: None, msgspec.structs.replace(self._meta, complete=False))
+
     def drop_levels(self, keys: Iterable[bytes]) -> None:
         """Remove levels that are closed for good."""
         with self.open():

@@ -29,7 +29,9 @@ from streams.core.fact import (
     EventFact,
     FactBatch,
     ParkedFact,
+    Remembered,
     Series,
+    WentBack,
 )
 from streams.core.lane import Claim, Evidence, Settlement
 from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
@@ -58,6 +60,10 @@ class Partition:
     number: int
     next_offset: int = 0
     log: list[Record] = field(default_factory=list)
+    told: list[FactBatch] = field(default_factory=list)
+    """Everything there ever was to tell; kept, as the packed log keeps it."""
+    next_told: int = 0
+    acknowledged: int = -1
     seen: dict[bytes, bytes] = field(default_factory=dict)
     readings: dict[Key, Reading] = field(default_factory=dict)
 
@@ -73,6 +79,9 @@ class Pipeline:
         self.held: set[int] = set()
         """Partitions that admit nothing."""
         self.publishing = True
+        self.holding = False
+        """Whether it leaves the ledger alone for a while."""
+        self.idle = threading.Event()
         self.doubt: Doubt | None = None
         """What really became of requests whose answers are lost; None: nothing is lost."""
         self.refuse: str | None = None
@@ -148,9 +157,13 @@ class Pipeline:
             self._ledger = ledger
             self._ready.set()
             while not self._stop.is_set():
-                await self._admit(outbox, ledger)
-                if self.publishing:
-                    await self._publish(ledger, sink)
+                if not self.holding:
+                    self.idle.clear()
+                    await self._admit(outbox, ledger)
+                    if await self._holds_all(ledger) and self.publishing:
+                        await self._publish(ledger, sink)
+                else:
+                    self.idle.set()
                 await asyncio.sleep(PAUSE_S)
         await self.service.stop()
 
@@ -201,7 +214,36 @@ class Pipeline:
         assert decided.stop is None, decided.stop
         partition.seen.update([*decided.seen, *decided.pinned])
         partition.readings.update(decided.readings)
-        await ledger.apply_facts(batch_of(partition.number, decided, catalogue.hash.hex()))
+        partition.told.append(batch_of(partition.number, decided, catalogue.hash.hex()))
+        await self._send(ledger, partition)
+
+    async def _send(self, ledger: Ledger, partition: Partition) -> None:
+        """Tells what was not told yet; a ledger that went back is told nothing."""
+        while partition.next_told < len(partition.told):
+            batch = replace(
+                partition.told[partition.next_told], acknowledged=partition.acknowledged
+            )
+            answer = await ledger.apply_facts(batch)
+            if isinstance(answer, WentBack):
+                return
+            partition.next_told += 1
+            partition.acknowledged = answer.position
+
+    async def _holds_all(self, ledger: Ledger) -> bool:
+        """What every worker asks before it publishes, and how it makes good what was adopted."""
+        known = [
+            Remembered("usage.events", LOG, p.number, p.acknowledged)
+            for p in self._partitions.values()
+        ]
+        behind = await ledger.behind(known)
+        for remembered, answer in behind:
+            if answer.adopted:
+                partition = self._partitions[remembered.partition]
+                positions = [batch.position for batch in partition.told]
+                partition.next_told = sum(position <= answer.stored for position in positions)
+                partition.acknowledged = answer.stored
+                await self._send(ledger, partition)
+        return not behind
 
     async def _publish(self, ledger: Ledger, sink: StripeSink) -> None:
         await ledger.cut_entries(1000)

@@ -11,7 +11,15 @@ from confluent_kafka import TopicCollection, TopicPartition
 from streams import topics
 from streams.core.catalogue import DEFAULT_NOTICE_US, MeterVersion
 from streams.core.decided import Keyed
-from streams.core.fact import Applied, CellFact, FactBatch, LedgerAnswer, LevelFact, WentBack
+from streams.core.fact import (
+    Applied,
+    CellFact,
+    FactBatch,
+    LedgerAnswer,
+    LevelFact,
+    Remembered,
+    WentBack,
+)
 from streams.core.fact_codec import StoredFact
 from streams.core.level import CellKey, Key
 from streams.core.orders import HeldRecord, Orders
@@ -193,6 +201,8 @@ class Ledger:
         self.cells: dict[Key, CellFact] = {}
         self.facts: dict[object, StoredFact] = {}
         self.positions: dict[tuple[str, int], int] = {}
+        self.adopted: set[tuple[str, int]] = set()
+        """Partitions whose going back a person has taken on."""
         self.batches: list[FactBatch] = []
         self.findings: list[object] = []
         self.witness: Callable[[FactBatch], None] = lambda _batch: None
@@ -209,7 +219,7 @@ class Ledger:
         place = batch.log_id, batch.partition
         stored = self.positions.get(place, -1)
         if batch.acknowledged > stored:
-            return WentBack(stored, batch.acknowledged)
+            return WentBack(stored, batch.acknowledged, place in self.adopted)
         before = len(self.findings)
         for level in batch.levels:
             self._keep(self.levels, level.series, level)
@@ -240,6 +250,17 @@ class Ledger:
             told.count == known.count and told.digest != known.digest
         ):
             self.findings.append(told)
+
+    async def behind(self, known: Sequence[Remembered]) -> list[tuple[Remembered, WentBack]]:
+        self._check()
+        found = []
+        for mine in known:
+            place = mine.log_id, mine.partition
+            stored = self.positions.get(place, -1)
+            if stored < mine.acknowledged:
+                answer = WentBack(stored, mine.acknowledged, place in self.adopted)
+                found.append((mine, answer))
+        return found
 
     async def position(self, log_id: str, partition: int) -> int:
         self._check()

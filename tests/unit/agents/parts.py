@@ -107,6 +107,9 @@ class Sender:
     async def send(self, _memories: object) -> None:
         self.sent += 1
 
+    async def check(self, _memories: object) -> bool:
+        return self.figures.went_back is None
+
 
 class Pump:
     async def pump(self) -> None:

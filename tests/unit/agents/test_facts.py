@@ -1,12 +1,13 @@
 """What a partition tells the ledger, and what it believes of the answer."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from streams.agents import facts
-from streams.agents.facts import collect
+from streams.agents.facts import FactSender, collect
 from streams.agents.memory import memories_of, memory_of
 from streams.core.identity import log_uuid
 from streams.engine.errors import TableClosed
@@ -189,6 +190,68 @@ async def test_other_partitions_are_told_nothing_either_once_it_went_back(
     before = len(world.ledger.batches)
     await life.sender.send([memory, memory, memory])
     assert len(world.ledger.batches) == before + 1
+
+
+def halted_by(life: Life) -> bool:
+    return life.sender.figures.went_back is not None
+
+
+async def test_what_a_restored_ledger_lacks_is_told_again_once_it_was_adopted(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("a"), JOBS[0], usage("b"), JOBS[1]])
+    life: Life = await begin(world)
+    await life.feed(2)
+    await life.tell()
+    backup = copy.deepcopy((world.ledger.levels, world.ledger.cells, world.ledger.facts))
+    position = dict(world.ledger.positions)
+    await life.feed()
+    await life.tell()
+    check_end(world, life.table)
+    world.ledger.levels, world.ledger.cells, world.ledger.facts = backup
+    world.ledger.positions = position
+
+    assert not await life.sender.check([memory_of(life.table)])
+    assert halted_by(life)
+    before = life.table
+    await life.tell()
+    closed = [before.closed]
+    world.ledger.adopted.add(PLACE)
+    assert not await life.sender.check([memory_of(life.table)]), "nothing is published meanwhile"
+
+    assert [*closed, before.closed] == [False, True], "not before a person has decided"
+    assert not halted_by(life)
+    await life.tell()
+    assert await life.sender.check([memory_of(life.table)])
+    check_end(world, life.table)
+
+
+async def test_a_table_is_given_up_once_however_often_it_is_asked(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of([usage("a")])
+    life: Life = await begin(world)
+    await life.feed()
+    await life.tell()
+    rebuilt: list[int] = []
+    sender = FactSender(world.ledger, rebuilt.append)
+    world.ledger.positions[PLACE] = -1
+    world.ledger.adopted.add(PLACE)
+    for _ in range(3):
+        assert not await sender.check([memory_of(life.table)])
+        await sender.send([memory_of(life.table)])
+    assert rebuilt == [0]
+
+
+async def test_a_ledger_that_is_away_lets_nothing_be_published(
+    world_of: Worlds, begin: Any
+) -> None:
+    life: Life = await begin(world_of([usage("a")]))
+    assert await life.sender.check([memory_of(life.table)])
+    life.world.ledger.away = True
+    assert not await life.sender.check([memory_of(life.table)])
+    assert life.sender.figures.ledger_failures == 1
+    assert await life.sender.check([]), "who owns nothing has nothing to compare"
 
 
 # -- the partition moves --------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class Life:
             lambda _key: PARTITION,
             self.noted.append,
         )
-        self.sender = FactSender(world.ledger)
+        self.sender = FactSender(world.ledger, self._rebuild)
         world.ledger.witness = self._only_what_is_written
         world.ledger.committed = lambda: self.crash_at("ledger_told")
         self.table = world.recovered()
@@ -198,6 +198,11 @@ class Life:
         finally:
             self._feeding = False
         return self.held is None
+
+    def _rebuild(self, _partition: int) -> None:
+        """What the feeder's thread does with the order."""
+        self.table.give_up()
+        self.discard()
 
     def discard(self) -> None:
         """Closes the table and reads it again, as after a chunk that was not settled."""

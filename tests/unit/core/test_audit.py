@@ -13,10 +13,7 @@ from streams.core.audit import (
     GROUP_OF_CLASS,
     GROUP_OF_KIND,
     NOTHING,
-    SEARCH_WIDTH_MAX,
-    Identity,
     Judgment,
-    Named,
     Readings,
     Row,
     Tally,
@@ -24,11 +21,16 @@ from streams.core.audit import (
     broken_seals,
     cell_readings,
     judge,
-    name_missing,
-    name_repeated,
     registry_readings,
     sealable,
     without_swept_canaries,
+)
+from streams.core.audit_names import (
+    SEARCH_WIDTH_MAX,
+    Identity,
+    Named,
+    name_missing,
+    name_repeated,
 )
 from streams.core.identity import DIGEST_MODULUS
 from streams.core.instant import MINUTE_US
@@ -294,15 +296,49 @@ def test_up_to_three_repeated_identities_are_named(
     assert tally(named.identities) == tally(twice)
 
 
-def test_more_than_three_missing_of_many_are_listed_as_candidates() -> None:
-    everyone = identities(1 << n for n in range(20))
-    named = name_missing(everyone, tally(everyone[4:]))
+BITS = [1 << n for n in range(128)]
+"""Contents of which no two sets add up to the same."""
+
+
+@given(st.integers(1, 127), st.data())
+def test_any_number_that_follow_each_other_are_named_exactly(
+    number: int, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, 128 - number))
+    everyone = identities(data.draw(st.permutations(BITS)))
+    skipped = everyone[start : start + number]
+    held = tally(i for i in everyone if i not in skipped)
+    assert name_missing(everyone, held) == Named(tuple(skipped), exact=True)
+
+
+@given(st.data())
+def test_seven_of_a_quiet_minute_are_named_exactly_wherever_they_are(data: st.DataObject) -> None:
+    everyone = identities(BITS[:30])
+    missing = data.draw(st.lists(st.sampled_from(everyone), min_size=7, max_size=7, unique=True))
+    named = name_missing(everyone, tally(i for i in everyone if i not in missing))
+    assert named.exact
+    assert set(named.identities) == set(missing)
+
+
+def test_halves_that_share_an_identity_are_no_answer() -> None:
+    # 1 + 2 and 2 + 4 would add up to it, with one of them twice.
+    everyone = identities([1, 2, 4, 100, 200, 400, 800, 1600])
+    total = tally(everyone)
+    held = Tally(total.count - 4, (total.digest - (1 + 2 + 2 + 4)) % DIGEST_MODULUS)
+    assert not name_missing(everyone, held).exact
+
+
+def test_many_scattered_over_a_busy_minute_are_listed_as_candidates() -> None:
+    everyone = identities(BITS)
+    missing = everyone[::16]
+    named = name_missing(everyone, tally(i for i in everyone if i not in missing))
     assert named == Named(tuple(everyone), exact=False)
 
 
 def test_a_search_that_would_take_minutes_is_not_started() -> None:
-    everyone = identities(range(1, SEARCH_WIDTH_MAX + 2))
-    assert not name_missing(everyone, tally(everyone[3:])).exact
+    everyone = identities(n * n for n in range(1, SEARCH_WIDTH_MAX + 2))
+    missing = [everyone[0], everyone[10], everyone[3_000]]
+    assert not name_missing(everyone, tally(i for i in everyone if i not in missing)).exact
     assert name_missing(everyone, tally(everyone[2:])).exact
 
 

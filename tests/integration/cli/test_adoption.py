@@ -1,0 +1,165 @@
+"""A ledger restored from a backup: nothing that Stripe has is sent twice, nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from psycopg import sql
+
+from tests.integration.cli.conftest import World, new_key
+from tests.integration.cli.test_reconcile import ACT, a_day_passes, admin, balance, sent
+from tests.support.postgres import Database, until
+
+pytestmark = pytest.mark.postgres
+
+ADOPT = ("ledger", "adopt", "--yes", "--reason", "restored the backup")
+BACK = "90 min"
+"""An hour that is over, however the test falls."""
+
+
+def copy_database(world: World, template: Database, name: str) -> None:
+    """A copy under another name, while the workers leave both alone."""
+    world.pipeline.holding = True
+    until(world.pipeline.idle.is_set, "the pipeline holds")
+    with template.server.admin.connect() as conn:
+        for database in (template.name, name):
+            conn.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                (database,),
+            )
+        conn.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
+        conn.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template.name)
+            )
+        )
+    world.pipeline.holding = False
+
+
+def halted(world: World) -> bool:
+    world.pipeline.check()
+    text = "SELECT count(*) FROM ledger.halt WHERE lifted_at IS NULL"
+    return bool(world.value(world.ledger, text))
+
+
+def held_units(world: World) -> int:
+    world.pipeline.check()
+    return int(
+        world.value(
+            world.ledger,
+            "SELECT coalesce(sum(delta), 0) FROM ledger.uncovered WHERE lane_id IS NOT NULL",
+        )
+    )
+
+
+@pytest.fixture
+def restored(world: World, fresh_database: Callable[..., Database]) -> World:
+    """12 units sent before the backup, 9 after it, then the backup is restored."""
+    assert world.cli("customers", "map", "acme", "cus_acme").code == 0
+    for _ in range(2):
+        world.record("acme", new_key(), metric="exports", back=BACK)
+        world.record("acme", new_key(), back=BACK)
+    world.settled(12)
+    backup = fresh_database()
+    copy_database(world, world.ledger, backup.name)
+    for _ in range(2):
+        world.record("acme", new_key(), metric="exports", back=BACK)
+    world.record("acme", new_key(), back=BACK)
+    world.settled(21)
+    copy_database(world, backup, world.ledger.name)
+    return world
+
+
+def reconciled(world: World) -> None:
+    """What `tailrace reconcile --yes` does over two days."""
+    assert world.cli("reconcile", *ACT).code == 0
+    admin(
+        world,
+        "ALTER TABLE ledger.adoption DISABLE TRIGGER append_only",
+        "UPDATE ledger.adoption SET quiet_from = quiet_from - interval '26 hours'",
+        "ALTER TABLE ledger.adoption ENABLE TRIGGER append_only",
+    )
+    a_day_passes(world)
+    done = world.cli.json("reconcile", "reconcile", *ACT)
+    assert done["ok"]
+    assert {cell["outcome"] for cell in done["cells"]} == {"settled"}
+
+
+def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
+    world = restored
+    until(lambda: halted(world), "the workers noticed")
+    world.record("acme", new_key(), metric="exports", back=BACK)
+
+    plan = world.cli.json("ledger_adopt", "ledger", "adopt")
+    assert plan["halted"]
+    assert not plan["adopted"]
+    assert [p["acknowledged"] > p["stored"] for p in plan["partitions"]] == [True]
+    assert sum(int(c["stripe"]) - int(c["recorded"]) for c in plan["cells"]) == 9
+    assert halted(world), "a plan changes nothing"
+    assert sent(world) == 21
+
+    adopted = world.cli(*ADOPT)
+    assert (adopted.code, adopted.last) == (0, "adopted: receipt 1, restored the backup")
+    until(lambda: held_units(world) == 12, "the workers told it again", deadline_s=20)
+    assert sent(world) == 21, "what was told again waits"
+    reconciled(world)
+    world.settled(24)
+
+    assert sent(world) == 24
+    assert balance(world) == (24, 0, 0)
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
+    assert world.cli.json("reconcile", "reconcile")["ok"]
+
+
+def test_the_second_time_it_is_a_no_op_with_the_receipt(restored: World) -> None:
+    world = restored
+    until(lambda: halted(world), "the workers noticed")
+    assert world.cli(*ADOPT).code == 0
+    again = world.cli(*ADOPT)
+    assert again.code == 0
+    assert "nothing to adopt: receipt 1 of" in again.last
+    assert world.cli.json("ledger_adopt", *ADOPT)["receipt"]["adoption"] == 1
+    assert world.value(world.ledger, "SELECT count(*) FROM ledger.adoption") == 1
+
+
+def test_new_hours_go_on_while_old_ones_wait(restored: World) -> None:
+    world = restored
+    until(lambda: halted(world), "the workers noticed")
+    assert world.cli(*ADOPT).code == 0
+    until(lambda: held_units(world) == 9, "the workers told it again", deadline_s=20)
+    admin(
+        world,
+        "ALTER TABLE ledger.adoption DISABLE TRIGGER append_only",
+        "UPDATE ledger.adoption SET until_at = date_trunc('hour', now()) - interval '1 minute'",
+        "ALTER TABLE ledger.adoption ENABLE TRIGGER append_only",
+    )
+    world.record("acme", new_key(), metric="exports", back="0 min")
+    until(lambda: sent(world) == 24, "usage of after the adoption is sent")
+    assert held_units(world) == 9
+
+
+def test_a_ledger_that_never_went_back_has_nothing_to_adopt(world: World) -> None:
+    ran = world.cli(*ADOPT)
+    assert (ran.code, ran.last[:16]) == (0, "nothing to adopt")
+    assert world.cli("ledger", "adopt", "--yes").code == 2
+
+
+def test_what_was_under_way_counts_as_in_doubt_and_is_compared(restored: World) -> None:
+    """A request of the backup that the forgotten ledger had sent: found, never sent again."""
+    world = restored
+    until(lambda: halted(world), "the workers noticed")
+    admin(
+        world,
+        "ALTER TABLE ledger.meter_event DISABLE TRIGGER frozen",
+        "UPDATE ledger.meter_event SET state = 'pending', settled_at = NULL, next_attempt_at ="
+        " now() WHERE meter_event_id = (SELECT min(meter_event_id) FROM ledger.meter_event"
+        " WHERE event_name = 'exports')",
+        "ALTER TABLE ledger.meter_event ENABLE TRIGGER frozen",
+    )
+    assert world.cli.json("ledger_adopt", *ADOPT)["receipt"]["detail"]["unsettled"]
+    until(lambda: held_units(world) == 9, "the workers told it again", deadline_s=20)
+    reconciled(world)
+    assert sent(world) == 21
+    assert balance(world) == (21, 0, 0)
