@@ -21,6 +21,7 @@ from streams.adapters.clock import Clock
 from streams.adapters.metrics import Sample, exposition
 from streams.adapters.probe import Probe
 from streams.agents.admit import WAITS_FOR_LEDGER, Admitter
+from streams.agents.audit_watch import AuditWatch
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
@@ -61,6 +62,7 @@ class Parts:
     publisher: Publisher
     dead_letters: DeadLetterPump
     rejections: Rejections
+    audits: AuditWatch
     feeder: Feeder
     resources: tuple[Resource, ...]
 
@@ -155,6 +157,7 @@ class Service:
         log.info("probe", address=address)
         self._start("catalogue", lambda: parts.book.keep_fresh(self.settings.catalogue_refresh_s))
         self._start("facts", self._tell)
+        self._start("audits", parts.audits.keep_fresh)
         self._start("publish", self._look)
         self._start("dead_letters", self._pump)
         self._start("reports", self._sweep)
@@ -262,11 +265,8 @@ class Service:
         if self.parts is None:
             return
         parts = self.parts
-        admit, facts, publish = (
-            parts.admitter.figures,
-            parts.facts.figures,
-            parts.publisher.figures,
-        )
+        admit, facts = parts.admitter.figures, parts.facts.figures
+        publish = parts.publisher.figures
         yield "usage_records_total", None, admit.records
         yield "usage_chunks_total", None, admit.chunks
         for verdict, count in admit.verdicts.items():
@@ -293,4 +293,5 @@ class Service:
         yield from report_samples(parts.rejections.figures)
         for scope, count in parts.book.orders.pauses.items():
             yield "usage_publishing_paused", scope, count
+        yield from parts.audits.samples()
         yield "usage_sink_open", None, int(parts.publisher.breaker.state != "closed")

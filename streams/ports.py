@@ -48,6 +48,24 @@ class FactsLedger(Protocol):
         ...
 
 
+class AuditNote(NamedTuple):
+    """The last audit of a source: how long ago by the ledger's clock, and what it found."""
+
+    source: str
+    age_us: int
+    lost: int
+    double: int
+    findings: int
+
+
+class AuditLedger(Protocol):
+    """Where audits leave their trace."""
+
+    async def last_audits(self) -> Sequence[AuditNote]:
+        """The last audit of each source. Raises `LedgerUnavailableError`."""
+        ...
+
+
 class CatalogueLedger(Protocol):
     """Where the rule book stands."""
 

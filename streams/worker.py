@@ -28,6 +28,7 @@ from streams.adapters.ledger_pool import LedgerPool
 from streams.adapters.stripe import StripeSettings, StripeSink
 from streams.adapters.stripe_events import StripeEvents
 from streams.agents.admit import Admitter
+from streams.agents.audit_watch import AuditWatch
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
@@ -110,6 +111,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         publisher=Publisher(ledger, sink, clock, limits, random.random),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
         rejections=Rejections(ledger.rejections, StripeEvents(sink), clock),
+        audits=AuditWatch(ledger.audit, clock),
         feeder=feeder,
         resources=(Resource(pool.open, pool.close), Resource(_started(packed_log), sink.close)),
     )

@@ -61,6 +61,13 @@ VALUES ('audit', %(source)s, %(detail)s::jsonb);
 SELECT ledger.us(max(at)) FROM ledger.audit_log
 WHERE action = 'audit' AND subject = %(source)s;
 
+-- name: last_audits
+-- The last audit of each source: its age and its verdict.
+SELECT DISTINCT ON (subject) subject, ledger.us(now()) - ledger.us(at),
+       coalesce((detail ->> 'lost')::bigint, 0), coalesce((detail ->> 'double')::bigint, 0),
+       coalesce((detail ->> 'findings')::bigint, 0)
+FROM ledger.audit_log WHERE action = 'audit' ORDER BY subject, at DESC;
+
 -- name: prune_canaries
 -- Drops single canary tokens that no audit waits for any more.
 DELETE FROM ledger.canary_token

@@ -8,6 +8,7 @@ import msgspec
 
 from streams.adapters.ledger_pool import Connection, LedgerPool, Statements
 from streams.core.audit import Row, Tally
+from streams.ports import AuditNote
 
 
 class HourSum(NamedTuple):
@@ -153,6 +154,10 @@ class LedgerAudit:
         """When the last audit of a source was completed."""
         at_us = (await self._rows("last_audit", {"source": source}))[0][0]
         return None if at_us is None else int(at_us)
+
+    async def last_audits(self) -> list[AuditNote]:
+        """The last audit of each source, with its age and its verdict."""
+        return [AuditNote(*row) for row in await self._rows("last_audits")]
 
     async def findings(self, limit: int) -> list[tuple[int, str, str, str, int]]:
         """Open contradictions: id, kind, subject, detail as JSON text, when (us)."""

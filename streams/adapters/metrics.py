@@ -46,6 +46,10 @@ METRICS: Final = (
     MetricName("usage_webhooks_refused_total", "counter", "why", "calls that were not Stripe's"),
     MetricName("usage_webhooks_ignored_total", "counter", "type", "events of other types"),
     MetricName("usage_publishing_paused", "gauge", "scope", "pauses of publishing in force"),
+    MetricName("usage_audit_age_seconds", "gauge", "source", "age of the last completed audit"),
+    MetricName("usage_audit_lost", "gauge", "source", "what the last audit found lost"),
+    MetricName("usage_audit_double", "gauge", "source", "what the last audit found double"),
+    MetricName("usage_audit_findings", "gauge", "source", "everything the last audit found"),
     MetricName("usage_sink_open", "gauge", None, "1 while Stripe counts as down for all"),
 )
 

@@ -38,6 +38,7 @@ from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
 from streams.core.meter_event import MeterEvent
 from streams.core.observation import Answer, Observation
 from streams.engine.partitioner import home_partition
+from streams.ports import AuditNote
 from tests.support.postgres import until
 
 LOG = "11111111-2222-3333-4444-555555555555"
@@ -79,6 +80,8 @@ class Pipeline:
         self.held: set[int] = set()
         """Partitions that admit nothing."""
         self.publishing = True
+        self.capturing = True
+        """Whether the connector runs."""
         self.holding = False
         """Whether it leaves the ledger alone for a while."""
         self.idle = threading.Event()
@@ -136,6 +139,16 @@ class Pipeline:
         future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(20)
 
+    def forget(self) -> None:
+        """The workers' disks and the packed log are gone: nothing is left to compare or to tell."""
+        for partition in self._partitions.values():
+            partition.told, partition.next_told, partition.acknowledged = [], 0, -1
+
+    async def last_audits(self) -> list[AuditNote]:
+        """What a worker's metrics would say of the last audits."""
+        async with open_ledger(self._ledger_dsn) as ledger:
+            return await ledger.audit.last_audits()
+
     async def send(self, event: MeterEvent) -> Observation:
         """One request past the ledger, as anybody with a key could make it."""
         async with StripeSink(StripeSettings("sk_test_sandbox", self.stripe_url)) as sink:
@@ -159,7 +172,8 @@ class Pipeline:
             while not self._stop.is_set():
                 if not self.holding:
                     self.idle.clear()
-                    await self._admit(outbox, ledger)
+                    if self.capturing:
+                        await self._admit(outbox, ledger)
                     if await self._holds_all(ledger) and self.publishing:
                         await self._publish(ledger, sink)
                 else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from streams.agents.admit import AdmitFigures
+from streams.agents.audit_watch import AuditWatch
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.facts import FactFigures
 from streams.agents.holds import Holds
@@ -17,6 +18,7 @@ from streams.core.retry import Breaker
 from streams.engine.chunk import Chunk
 from streams.engine.fail_stop import FailStop
 from streams.engine.table import PartitionTable
+from streams.ports import AuditNote
 from streams.settings import Settings, load
 from tests.unit.agents.outside import Clock, Ledger
 
@@ -125,6 +127,11 @@ class Sweeper:
         self.asked.append(pause_s)
 
 
+class Audits:
+    async def last_audits(self) -> list[AuditNote]:
+        return [AuditNote("shop", 1_000_000, 0, 0, 0)]
+
+
 class ServiceBench:
     """A service whose parts are recorded instead of made."""
 
@@ -136,6 +143,7 @@ class ServiceBench:
         self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
         self.facts, self.sweeper = Sender(), Sweeper()
         self.holds = Holds(self.ledger, self.clock, "w1")
+        self.audits = AuditWatch(Audits(), self.clock)
         self.opened: list[str] = []
         self.service = Service(settings, self.make, self.clock, self.fail_stop)
 
@@ -148,6 +156,7 @@ class ServiceBench:
             publisher=cast("Any", self.publisher),
             dead_letters=cast("Any", Pump()),
             rejections=cast("Any", self.sweeper),
+            audits=self.audits,
             feeder=cast("Any", self.feeder),
             resources=(self.resource("one"), self.resource("two")),
         )

@@ -184,6 +184,7 @@ async def test_every_metric_of_the_table_is_fed(bench: ServiceBench) -> None:
     bench.feeder.tables, bench.feeder.held = {5: table}, {7: "held"}
     bench.ledger.ordered = Orders(pauses={"tenant": 2})
     await bench.book.refresh()
+    await bench.audits.refresh()
     samples = list(bench.service.samples())
     assert {name for name, _, _ in samples} == {metric.name for metric in METRICS}
     text = exposition(bench.service.samples)().decode()
