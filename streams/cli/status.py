@@ -166,7 +166,9 @@ def _remarks(figures: dict[str, Any]) -> list[str]:
     """What needs a person, each with the command to type."""
     waiting = figures["waiting"]
     remarks = [
-        f"PUBLISHING STANDS STILL: {halt['kind']}, {halt['detail']}" for halt in figures["halts"]
+        f"PUBLISHING STANDS STILL: {halt['kind']}, {halt['detail']}"
+        + (": `tailrace ledger adopt`" if halt["kind"] == "ledger_went_back" else "")
+        for halt in figures["halts"]
     ]
     remarks += [
         f"PUBLISHING IS PAUSED: {pause['scope']} {pause['subject'] or ''} by {pause['by']}: "

@@ -1,0 +1,121 @@
+"""What settling a cell does in the ledger, and what it refuses to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.ledger.world import World
+
+pytestmark = pytest.mark.postgres
+
+
+async def in_doubt(world: World, *names: str) -> dict[str, Any]:
+    """Events whose requests are in doubt for good; their cell as the ledger shows it."""
+    await world.map()
+    await world.tell(events=tuple(world.event(name, 4) for name in names))
+    while claims := await world.claim():
+        for claim in claims:
+            await world.settle(claim, "dead", dead="ambiguous", executed=True)
+    return cell(world)
+
+
+def cell(world: World) -> dict[str, Any]:
+    (row,) = world.rows("SELECT to_json(c) FROM ledger.cells_v1(0, 1::bigint << 60, NULL, NULL) c")
+    found: dict[str, Any] = row[0]
+    return found
+
+
+def settle(world: World, of: dict[str, Any], **changes: Any) -> str:
+    ids = [event for event, _ in of["doubtful"]]
+    told = {
+        "customer": of["customer"], "event_name": of["event_name"], "start_us": of["start_us"],
+        "end_us": of["end_us"], "recorded": of["recorded"], "doubtful": ids,
+        "waiting_entries": of["waiting_entries"], "present": [], "absent": ids,
+        "adopted_units": 0, "net_units": 4 * len(ids), "evidence": {"stripe": "0"},
+        "net_request": {
+            "value": str(4 * len(ids)), "timestamp_s": of["start_us"] // 1_000_000 + 1,
+            "identifier": "m1:net", "payload_hash": "00",
+        },
+    } | changes  # fmt: skip
+    text = "SELECT ledger.settle_cell_v1(%s::json, 'it stood still', 'ann')"
+    return str(world.value(text, json.dumps(told)))
+
+
+def close_the_invoice(world: World) -> None:
+    """Waits until the invoice of everything so far is closed."""
+    world.admin.execute("ALTER TABLE ledger.customer DISABLE TRIGGER append_only")
+    world.admin.execute("ALTER TABLE ledger.meter_event DISABLE TRIGGER frozen")
+    world.admin.execute(
+        "UPDATE ledger.customer SET anchor = now() - interval '1 minute',"
+        " billing_interval = 'day', grace = interval '0'"
+    )
+    world.admin.execute("UPDATE ledger.meter_event SET deadline_at = now() - interval '1 minute'")
+
+
+async def test_absent_requests_are_superseded_by_one_of_their_entries(world: World) -> None:
+    of = await in_doubt(world, "a", "b")
+    assert world.balance("ambiguous") == 8
+    assert settle(world, of) == "settled"
+    assert (world.balance("ambiguous"), world.balance("pending")) == (0, 8)
+    claim = await world.only_claim()
+    assert (claim.value, claim.identifier) == ("8", "m1:net")
+    await world.settle(claim)
+    assert world.balance("settled") == 8
+    (trail,) = world.rows("SELECT actor, detail FROM ledger.audit_log WHERE action = 'reconcile'")
+    assert trail[0] == "ann"
+    assert trail[1]["evidence"] == {"stripe": "0"}
+
+
+async def test_the_same_settlement_again_finds_that_the_cell_moved(world: World) -> None:
+    of = await in_doubt(world, "a", "b")
+    assert settle(world, of) == "settled"
+    again = {"net_request": {"value": "8", "timestamp_s": 1, "identifier": "m1:x",
+                             "payload_hash": "00"}}  # fmt: skip
+    assert settle(world, of, **again) == "moved"
+    assert world.value("SELECT count(*) FROM ledger.meter_event WHERE state = 'pending'") == 1
+
+
+async def test_a_request_in_flight_makes_it_another_cell(world: World) -> None:
+    of = await in_doubt(world, "a")
+    await world.tell(events=(world.event("b", 4),))
+    await world.only_claim()
+    assert settle(world, of) == "moved"
+
+
+async def test_what_is_absent_and_too_late_for_its_invoice_waits_as_carry(world: World) -> None:
+    of = await in_doubt(world, "a", "b")
+    close_the_invoice(world)
+    assert settle(world, of) == "carried"
+    assert (world.balance("ambiguous"), world.balance("held")) == (0, 8)
+    assert await world.claim() == []
+
+
+async def test_part_of_an_adopted_cell_too_late_for_its_invoice_is_left_to_a_person(
+    world: World,
+) -> None:
+    of = await in_doubt(world, "a", "b")
+    close_the_invoice(world)
+    assert settle(world, of, adopted_units=3, net_units=5) == "late"
+    assert world.balance("ambiguous") == 8
+
+
+async def test_settling_needs_a_reason(world: World) -> None:
+    with pytest.raises(Exception, match="reason"):
+        world.value("SELECT ledger.settle_cell_v1('{}', ' ', 'ann')")
+
+
+async def test_a_late_answer_to_a_superseded_request_is_a_finding(world: World) -> None:
+    """It was sent before its lease ended, and says so a day later: a person compares."""
+    await world.map()
+    await world.tell(events=(world.event("a", 4),))
+    claim = await world.only_claim()
+    world.expire_leases()
+    second = await world.only_claim()
+    await world.settle(second, "dead", dead="ambiguous", executed=True)
+    of = cell(world)
+    assert settle(world, of) == "settled"
+    await world.settle(claim)
+    assert world.value("SELECT kind FROM ledger.finding") == "superseded_recorded"
