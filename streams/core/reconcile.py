@@ -13,7 +13,7 @@ and never corrected by itself.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, assert_never
 
 CellClass = Literal["equal", "missing", "lower", "higher", "open"]
 
@@ -132,13 +132,16 @@ def decide(figures: Figures, readings: Sequence[Reading], still_us: int) -> Deci
         case "equal" if not figures.doubtful and not figures.waiting and not figures.adopted:
             return Nothing()
         case "equal" | "missing":
-            since_us = _still_since_us(readings, figures.quiet_from_us)
-            if since_us is None:
-                why = "an attempt could have been in flight when it was read"
-                return Wait(why, figures.quiet_from_us + still_us)
-            if readings[-1].at_us - since_us < still_us:
-                return Wait("Stripe's sum has not stood still for long enough", since_us + still_us)
-            return _settled(figures, int(observed) - figures.recorded)
+            pass
+        case _ as unreachable:
+            assert_never(unreachable)
+    since_us = _still_since_us(readings, figures.quiet_from_us)
+    if since_us is None:
+        why = "an attempt could have been in flight when it was read"
+        return Wait(why, figures.quiet_from_us + still_us)
+    if readings[-1].at_us - since_us < still_us:
+        return Wait("Stripe's sum has not stood still for long enough", since_us + still_us)
+    return _settled(figures, int(observed) - figures.recorded)
 
 
 def _still_since_us(readings: Sequence[Reading], quiet_from_us: int) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streams.core.audit import (
@@ -260,6 +260,7 @@ def tally(some: Iterable[Identity]) -> Tally:
 CONTENTS = st.lists(st.integers(1, DIGEST_MODULUS - 1), min_size=1, max_size=30, unique=True)
 
 
+@settings(deadline=None)
 @given(CONTENTS, st.data())
 def test_up_to_three_missing_identities_are_named_exactly(
     contents: list[int], data: st.DataObject
@@ -273,6 +274,7 @@ def test_up_to_three_missing_identities_are_named_exactly(
     assert tally(named.identities) == tally(missing)
 
 
+@settings(deadline=None)
 @given(CONTENTS, st.data())
 def test_when_at_most_three_are_left_the_missing_ones_are_named_exactly(
     contents: list[int], data: st.DataObject
@@ -285,6 +287,7 @@ def test_when_at_most_three_are_left_the_missing_ones_are_named_exactly(
     assert tally(named.identities) == tally(i for i in everyone if i not in left)
 
 
+@settings(deadline=None)
 @given(CONTENTS, st.data())
 def test_up_to_three_repeated_identities_are_named(
     contents: list[int], data: st.DataObject
@@ -311,6 +314,7 @@ def test_any_number_that_follow_each_other_are_named_exactly(
     assert name_missing(everyone, held) == Named(tuple(skipped), exact=True)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_seven_of_a_quiet_minute_are_named_exactly_wherever_they_are(data: st.DataObject) -> None:
     everyone = identities(BITS[:30])
