@@ -324,6 +324,13 @@ def test_seven_of_a_quiet_minute_are_named_exactly_wherever_they_are(data: st.Da
     assert set(named.identities) == set(missing)
 
 
+def test_all_but_two_of_a_busy_minute_are_named_exactly() -> None:
+    everyone = identities(BITS)
+    left = [everyone[5], everyone[90]]
+    missing = [i for i in everyone if i not in left]
+    assert name_missing(everyone, tally(left)) == Named(tuple(missing), exact=True)
+
+
 def test_halves_that_share_an_identity_are_no_answer() -> None:
     # 1 + 2 and 2 + 4 would add up to it, with one of them twice.
     everyone = identities([1, 2, 4, 100, 200, 400, 800, 1600])
