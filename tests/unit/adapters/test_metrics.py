@@ -7,7 +7,18 @@ import pytest
 
 from streams.adapters.metrics import METRICS, MetricName, Sample, exposition
 
-UNITS = ("_total", "_offset", "_held", "_back", "_seconds", "_open", "_paused")
+UNITS = (
+    "_total",
+    "_offset",
+    "_held",
+    "_back",
+    "_seconds",
+    "_open",
+    "_lost",
+    "_double",
+    "_findings",
+    "_paused",
+)
 
 
 def sample_of(metric: MetricName, number: int) -> Sample:

@@ -1,0 +1,112 @@
+"""The ledger is restored from a backup under a running worker: noticed, adopted, made good."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.support.books import (
+    Books,
+    assert_exact,
+    await_settled,
+    map_customers,
+    record,
+    scattered,
+    settled,
+)
+from tests.support.live import LiveStack, live_stack, wait_until
+
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(420)]
+REASON = ("--yes", "--reason", "drill: the backup was restored")
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[LiveStack]:
+    """A stack of its own: what is dated before an adoption waits, in every drill beside it too."""
+    with live_stack(tmp_path / "stack") as own:
+        yield own
+
+
+def write(stack: LiveStack, name: str, count: int, books: Books) -> None:
+    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
+        for use in scattered(name, count, tenants=3, seed=31):
+            record(service, use)
+            books.note(use)
+    map_customers(stack, books)
+
+
+def copy_ledger(stack: LiveStack, template: str, name: str) -> None:
+    """A database as a copy of another, whoever is connected to either."""
+    admin = make_conninfo(stack.facts["ledger_owner_dsn"], dbname="postgres")
+    with psycopg.connect(admin, autocommit=True) as conn:
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        conn.execute(drop.format(sql.Identifier(name)))
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (template,)
+        )
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        conn.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
+
+
+def ledger_value(stack: LiveStack, query: str) -> int:
+    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as conn:
+        row = conn.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def halted(stack: LiveStack) -> bool:
+    text = "SELECT count(*) FROM ledger.halt WHERE lifted_at IS NULL"
+    return ledger_value(stack, text) == 1
+
+
+def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: LiveStack) -> None:
+    name = str(conninfo_to_dict(stack.facts["ledger_owner_dsn"])["dbname"])
+    before, after = Books(), Books()
+    write(stack, "before", 60, before)
+    stack.start_worker("restored")
+    await_settled(stack, before)
+    stack.stop_workers()
+    copy_ledger(stack, name, f"{name}_backup")
+
+    worker = stack.start_worker("restored")
+    write(stack, "after", 60, after)
+    await_settled(stack, after)
+    sent = len(stack.oracle())
+    copy_ledger(stack, f"{name}_backup", name)
+    wait_until(lambda: "publishing halted", lambda: halted(stack), 60)
+
+    # The restored ledger does not know these customers either; they are mapped again.
+    after.mapped.clear()
+    map_customers(stack, after)
+    with psycopg.connect(stack.facts["ledger_owner_dsn"], autocommit=True) as conn:
+        conn.execute("UPDATE ledger.setting SET value = '0' WHERE name LIKE 'reconcile_%'")
+    plan = stack.tailrace("ledger", "adopt")
+    assert plan.returncode == 0, plan.stderr
+    assert "at Stripe besides" in plan.stdout
+    adopted = stack.tailrace("ledger", "adopt", *REASON)
+    assert adopted.stdout.strip().endswith("adopted: receipt 1, drill: the backup was restored")
+
+    behind = (
+        "SELECT count(*) FROM ledger.went_back b JOIN ledger.position p USING (log_id, partition)"
+        " WHERE p.position < b.acknowledged"
+    )
+    wait_until(lambda: "all told again", lambda: ledger_value(stack, behind) == 0, 60)
+    assert worker.alive, "it made the difference good while it ran"
+    assert len(stack.oracle()) == sent, "nothing was sent before it was compared"
+
+    def reconciled() -> bool:
+        ran = stack.tailrace("reconcile", *REASON)
+        assert ran.returncode in {0, 1}, ran.stderr
+        return settled(stack, before) and settled(stack, after)
+
+    wait_until(lambda: "every cell settled", reconciled, 180)
+    assert_exact(stack, before)
+    assert_exact(stack, after)
+    assert len(stack.oracle()) == sent, "all of it was there already"
+    again = stack.tailrace("ledger", "adopt", *REASON)
+    assert "nothing to adopt: receipt 1" in again.stdout
+    assert stack.tailrace("audit").stdout.rstrip().endswith("lost 0 · double 0")
