@@ -7,8 +7,16 @@ SELECT customer, event_name, start_us, end_us, recorded, doubtful, in_flight, wa
 FROM ledger.cells_v1(%(from_us)s, %(to_us)s, %(customer)s, %(event_name)s);
 
 -- name: lanes
--- Customers and event names that were ever sent to, or that could be by the mapping of now.
-SELECT customer, event_name FROM ledger.lane
+-- Customers and event names that were ever sent to. A ledger that went back may have forgotten
+-- some: then all that the mappings of now could have led to.
+SELECT customer, event_name
+FROM (SELECT l.customer, l.event_name FROM ledger.lane l
+      UNION
+      SELECT c.customer, v.event_name FROM ledger.customer c CROSS JOIN ledger.meter_version v
+      WHERE EXISTS (SELECT FROM ledger.halt
+                    WHERE kind = 'ledger_went_back' AND lifted_at IS NULL)
+         OR EXISTS (SELECT FROM ledger.adoption
+                    WHERE adopted_at > now() - ledger.interval_setting('adoption_reach'))) AS p
 WHERE (%(customer)s::text IS NULL OR customer = %(customer)s)
   AND (%(event_name)s::text IS NULL OR event_name = %(event_name)s)
 ORDER BY 1, 2;

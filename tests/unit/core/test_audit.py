@@ -361,6 +361,7 @@ def test_nothing_missing_names_nobody() -> None:
 def test_a_phantom_that_is_no_copy_names_nobody() -> None:
     everyone = identities([1, 2])
     assert name_repeated(everyone, Tally(3, 99)) == Named((), exact=False)
+    assert name_repeated(everyone, Tally(9, 99)) == Named((), exact=False)
 
 
 def test_an_empty_cell_with_a_digest_is_not_called_exact() -> None:
