@@ -58,6 +58,7 @@ def side_of(row: Mapping[str, Any]) -> tuple[CellKey, Side]:
         in_flight=row["in_flight"],
         waiting=row["waiting"],
         adopted=any(reason.startswith("ledger_adopted") for reason in row["reasons"]),
+        noted=bool(row["reasons"]),
         unready="" if row["ready"] else "the workers still tell what the ledger forgot",
         quiet_from_us=row["quiet_from_us"],
     )

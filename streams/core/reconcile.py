@@ -44,10 +44,17 @@ class Figures:
     adopted: bool = False
     """Whether the ledger went back in time over this cell: what it holds was cut anew, so only
     sums can be compared."""
+    noted: bool = False
+    """Whether somebody noted a reason to doubt the cell, such as a report of Stripe's."""
     unready: str = ""
     """Why these figures are not the last word on the cell; empty where they are."""
     quiet_from_us: int = 0
     """From here on no attempt at the cell can be in flight any more; microseconds."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for Stripe's sum of this cell."""
+        return bool(self.doubtful or self.waiting or self.adopted or self.noted)
 
     @property
     def owed(self) -> int:
@@ -129,7 +136,7 @@ def decide(figures: Figures, readings: Sequence[Reading], still_us: int) -> Deci
             return Wait("its last attempt is too young", figures.quiet_from_us)
         case "lower" | "higher" as cell_class:
             return Report(cell_class, _unexplained(figures, observed - figures.recorded))
-        case "equal" if not figures.doubtful and not figures.waiting and not figures.adopted:
+        case "equal" if not figures.waits:
             return Nothing()
         case "equal" | "missing":
             pass

@@ -139,6 +139,24 @@ def test_one_net_meter_event_replaces_exactly_what_is_missing(mapped: World) -> 
     assert states == {"recorded": 3, "superseded": 2}
 
 
+def test_a_cell_that_a_report_makes_doubtful_is_settled_when_it_proves_equal(
+    mapped: World,
+) -> None:
+    world = mapped
+    admin(
+        world,
+        "INSERT INTO ledger.doubt (customer, event_name, window_start, window_end, reason)"
+        " SELECT customer, event_name, window_start, window_end, 'report evt_1'"
+        " FROM ledger.meter_event",
+    )
+    for _ in range(2):
+        assert only_cell(world, *ACT)["decision"] == "wait"
+        a_day_passes(world)
+    assert only_cell(world, *ACT)["outcome"] == "settled"
+    assert world.cli.json("reconcile", "reconcile")["cells"] == []
+    assert sent(world) == 3
+
+
 def test_foreign_usage_is_reported_and_never_corrected(mapped: World) -> None:
     world = mapped
     foreign(world, 5)

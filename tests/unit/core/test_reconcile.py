@@ -129,6 +129,13 @@ def readings(*pairs: tuple[int, int]) -> list[Reading]:
             Settle((), (1,), 65, 0),
         ),
         (figures(40, adopted=True), readings((0, 40), (100, 40)), Settle((), (), 0, 0)),
+        (figures(7, noted=True), readings((0, 7), (100, 7)), Settle((), (), 0, 0)),
+        (figures(7, noted=True), readings((0, 6), (100, 6)), Report("lower", Decimal(-1))),
+        (
+            figures(7, noted=True),
+            readings((0, 7)),
+            Wait("Stripe's sum has not stood still for long enough", 100),
+        ),
         (
             figures(40, adopted=True),
             readings((0, 40)),
