@@ -75,7 +75,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
     worker = stack.start_worker("restored")
     write(stack, "after", 60, after)
     await_settled(stack, after)
-    sent = len(stack.oracle())
+    sent = len(stack.stand_in.oracle())
     copy_ledger(stack, f"{name}_backup", name)
     wait_until(lambda: "publishing halted", lambda: halted(stack), 60)
 
@@ -96,7 +96,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
     )
     wait_until(lambda: "all told again", lambda: ledger_value(stack, behind) == 0, 60)
     assert worker.alive, "it made the difference good while it ran"
-    assert len(stack.oracle()) == sent, "nothing was sent before it was compared"
+    assert len(stack.stand_in.oracle()) == sent, "nothing was sent before it was compared"
 
     def reconciled() -> bool:
         ran = stack.tailrace("reconcile", *REASON)
@@ -106,7 +106,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
     wait_until(lambda: "every cell settled", reconciled, 180)
     assert_exact(stack, before)
     assert_exact(stack, after)
-    assert len(stack.oracle()) == sent, "all of it was there already"
+    assert len(stack.stand_in.oracle()) == sent, "all of it was there already"
     again = stack.tailrace("ledger", "adopt", *REASON)
     assert "nothing to adopt: receipt 1" in again.stdout
     assert stack.tailrace("audit").stdout.rstrip().endswith("lost 0 · double 0")
