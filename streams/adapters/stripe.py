@@ -28,6 +28,8 @@ API_VERSION: Final = "2026-10-28.endive"
 
 DEFAULT_API_BASE: Final = "https://api.stripe.com"
 
+METER_EVENTS_PATH: Final = "/v1/billing/meter_events"
+
 Grouping = Literal["hour", "day"]
 
 
@@ -152,21 +154,22 @@ class StripeSink:
         """One attempt to record a meter event. Raises nothing but CancelledError."""
         try:
             async with asyncio.timeout(self.settings.deadline_s):
-                created = await self.client.v1.billing.meter_events.create_async(
-                    {
-                        "event_name": meter_event.event_name,
-                        "payload": {
-                            CUSTOMER_KEY: meter_event.customer,
-                            VALUE_KEY: str(meter_event.value),
-                        },
-                        "identifier": meter_event.identifier,
-                        "timestamp": meter_event.timestamp_s,
+                # Raw: the library would turn the answer into objects that nobody looks at.
+                response = await self.client.raw_request_async(
+                    "post",
+                    METER_EVENTS_PATH,
+                    event_name=meter_event.event_name,
+                    payload={
+                        CUSTOMER_KEY: meter_event.customer,
+                        VALUE_KEY: str(meter_event.value),
                     },
-                    {"idempotency_key": idempotency_key},
+                    identifier=meter_event.identifier,
+                    timestamp=meter_event.timestamp_s,
+                    idempotency_key=idempotency_key,
                 )
         except Exception as error:  # noqa: BLE001 - whatever is raised, the attempt needs a name
             return observe_error(error)
-        return observe_success(created)
+        return observe_success(response)
 
     async def account_id(self) -> str:
         """The account the key belongs to: part of every identifier.

@@ -66,16 +66,16 @@ def _observe_transport(cause: BaseException) -> Observation:
     return NotSent(name) if isinstance(cause, tuple(NEVER_SENT)) else MaybeSent(name)
 
 
-def observe_success(created: stripe.billing.MeterEvent) -> Answer:
-    """What a 2xx with a JSON object says; whether it is a meter event is part of it."""
-    response = created.last_response
-    headers = {} if response is None else response.headers
+def observe_success(response: stripe.StripeResponse) -> Answer:
+    """What a 2xx with JSON says; whether it is a meter event is part of it."""
+    data = response.data if isinstance(response.data, dict) else {}
+    identifier = data.get("identifier")
     return Answer(
-        status=200 if response is None else response.code,
-        parsed=getattr(created, "object", None) == "billing.meter_event",
-        identifier=getattr(created, "identifier", None),
-        replayed=_header(headers, "Idempotent-Replayed") == "true",
-        request_id=_header(headers, "Request-Id"),
+        status=response.code,
+        parsed=data.get("object") == "billing.meter_event",
+        identifier=identifier if isinstance(identifier, str) else None,
+        replayed=_header(response.headers, "Idempotent-Replayed") == "true",
+        request_id=_header(response.headers, "Request-Id"),
     )
 
 
