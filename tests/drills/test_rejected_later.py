@@ -1,0 +1,95 @@
+"""Stripe takes back what it accepted, and names only some of it: all of it is accounted for."""
+
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from tests.support.books import Books, map_customers, pending, record, scattered
+from tests.support.live import LiveStack, wait_until
+
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
+EVENTS: Final = 400
+REJECTED: Final = 25
+SAMPLES: Final = 2
+
+OPEN: Final = (
+    "SELECT p.parked_id FROM ledger.parked p JOIN ledger.meter_event m USING (meter_event_id)"
+    " WHERE m.customer = ANY(%s) AND p.state = 'open' AND m.state = 'dead'"
+    " AND m.dead_kind = 'refused' AND m.rejected_at IS NOT NULL"
+)
+UNITS: Final = (
+    "SELECT coalesce(sum(units), 0) FROM ledger.meter_event WHERE customer = ANY(%s) AND state = %s"
+)
+IN_DOUBT: Final = (
+    "SELECT count(*) FROM ledger.doubt d JOIN ledger.meter_event m USING (customer, event_name,"
+    " window_start, window_end) WHERE m.identifier = %s AND d.settled_at IS NULL"
+)
+TOLD: Final = "SELECT coalesce(sum(error_count), 0) FROM ledger.error_report"
+
+
+def test_more_errors_than_samples(stack: LiveStack) -> None:
+    books = Books()
+    stand_in = stack.stand_in
+    stand_in.change_settings(samples_max=SAMPLES)
+    stand_in.arm(kind="reject", count=REJECTED, code="archived_meter")
+    stack.start_worker("rejected", publish_rate_per_s=200, report_sweep_s=2)
+    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
+        for use in scattered("rejected", EVENTS, seed=51):
+            record(service, use)
+            books.note(use)
+    map_customers(stack, books)
+    customers = [f"cus_{tenant}" for tenant in sorted(books.tenants)]
+    whole = sum(units for _, units in books.windows.values())
+
+    with psycopg.connect(stack.facts["ledger_owner_dsn"], autocommit=True) as ledger:
+
+        def number(statement: str, *more: Any) -> int:
+            row = ledger.execute(statement.encode(), (customers, *more)).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        def told() -> int:
+            row = ledger.execute(TOLD.encode()).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        wait_until(lambda: f"all errors to be told; {told()} are", lambda: told() == REJECTED, 150)
+        wait_until(
+            lambda: f"nothing to wait; {pending(stack, books)} units do",
+            lambda: pending(stack, books) == 0,
+            60,
+        )
+        assert number(UNITS, "recorded") + number(UNITS, "dead") == whole
+
+        refused = [e for e in stand_in.oracle() if e["customer"] in customers and e["refused"]]
+        items = [item for (item,) in ledger.execute(OPEN.encode(), (customers,)).fetchall()]
+        assert len(refused) == REJECTED
+        assert 0 < len(items) < REJECTED
+
+        unnamed = [e for e in refused if not _named(ledger, e["identifier"])]
+        assert len(unnamed) == REJECTED - len(items)
+        for event in unnamed:
+            row = ledger.execute(IN_DOUBT.encode(), (event["identifier"],)).fetchone()
+            assert row is not None
+            assert row[0] > 0, f"nobody will look at {event}"
+
+        for item in items:
+            ledger.execute("SELECT ledger.redrive(%s, 'the meter is active again')", (item,))
+        wait_until(
+            lambda: "everything to be recorded", lambda: number(UNITS, "recorded") == whole, 90
+        )
+        counted = sum(
+            int(e["value"]) * e["counted"]
+            for e in stand_in.oracle()
+            if e["customer"] in customers and not e["refused"]
+        )
+        assert counted == whole - sum(int(e["value"]) for e in unnamed)
+    stand_in.change_settings(samples_max=10)
+
+
+def _named(ledger: psycopg.Connection, identifier: str) -> bool:
+    row = ledger.execute(
+        "SELECT count(*) FROM ledger.rejection WHERE identifier = %s", (identifier,)
+    ).fetchone()
+    return row is not None and row[0] > 0
