@@ -117,7 +117,7 @@ BEGIN
     ELSIF closed AND choice IS NULL THEN
         problem := format('into: the window from %s reaches its own invoice no more%s', starts,
                           ' (the deadline was ' || own_deadline_at || ')');
-        hint := 'Say which: own keeps it in its window, unsent; carry bills it in the open period.';
+        hint := 'Say which: own (its window, where the meter''s carry decides) or carry (the open period).';
     ELSIF choice = 'carry' AND NOT closed THEN
         problem := format('into: the invoice of the window from %s is still open', starts);
         hint := 'Leave the choice out: the amount belongs into its own window.';

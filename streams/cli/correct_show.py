@@ -45,7 +45,7 @@ def _stripe(wanted: Wanted, plan: Plan) -> str:
     if plan["customer"] is None:
         return f"nothing yet: held until `tailrace customers map {wanted.tenant} cus_…`"
     if _kept(plan):
-        return "nothing: its invoice is closed, the amount stays in the ledger"
+        return "nothing yet: its invoice is closed, the meter's carry decides"
     waiting = int(plan["waiting_before"])
     beside = f", in one request with {waiting:+d} that wait" if waiting else ""
     return f"{plan['customer']}, {plan['event_name']} {wanted.units:+d}{beside}"

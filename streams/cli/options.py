@@ -39,8 +39,8 @@ Reason = Annotated[
 Into = Annotated[
     Where | None,
     typer.Option(
-        help="Once the own invoice is closed: own (kept in its window, unsent) or carry (billed in "
-        "the open period).",
+        help="Once the own invoice is closed: own (its window, where the meter's carry decides) or "
+        "carry (the open period).",
         show_default=False,
     ),
 ]

@@ -157,7 +157,10 @@ def _review_outcomes(parked: Row) -> Iterator[Outcome]:
         grows = f"its window comes to {before} → {before + int(parked['units'])}"
         deadline = instant_text(parked["deadline_us"])
         if parked["closed"]:
-            yield f"{command} --into own {end}", f"approve: {grows}, on no invoice of Stripe's"
+            yield (
+                f"{command} --into own {end}",
+                f"approve: {grows}; its invoice is closed, the meter's carry decides",
+            )
             yield (
                 f"{command} --into carry {end}",
                 f"approve: {parked['units']} units more in the open period",

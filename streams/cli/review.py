@@ -56,8 +56,9 @@ def approve(
 ) -> None:
     """Bills items, each once for ever. Shows the plan; --yes does it.
 
-    An item whose own invoice is closed is asked for: --into own keeps the amount in its window,
-    where Stripe bills it no more; --into carry dates it in the open period.
+    An item whose own invoice is closed is asked for: --into own puts the amount into its window,
+    where it missed its invoice and the meter's carry decides; --into carry dates it in the open
+    period.
     """
     given = [f"--into {into.value}"] if into else []
     given += [f"--proof {shlex.quote(proof)}"] if proof else []
@@ -113,7 +114,7 @@ def _stripe(entry: Row) -> str:
         case "unmapped":
             return f"held until `tailrace customers map {entry['tenant_id']} cus_…`"
         case "carry":
-            return "not sent: its own invoice is closed"
+            return "not sent: its own invoice is closed, the meter's carry decides"
         case _:
             until = instant_text(entry["deadline_us"])
             bound = f" before {until}" if until else ""

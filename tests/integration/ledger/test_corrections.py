@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from tests.integration.ledger.test_decisions import park
 from tests.integration.ledger.world import DAY_US, EVENTWISE, MINUTE_US, World, values
+from tests.support.postgres import until
 
 pytestmark = pytest.mark.postgres
 
@@ -317,3 +319,43 @@ async def test_a_services_correction_keeps_its_key_and_target_when_it_is_approve
     assert world.rows("SELECT kind, reference, target_event_id::text FROM ledger.meter_log") == [
         ("correction", "svc-1", target)
     ]
+
+
+async def test_two_corrections_never_both_fit_into_the_same_rest(world: World) -> None:
+    await world.tell(levels=(world.level(world.series(), 3, 30),))
+    at = world.series().window_start_us
+    as_person(world, "ann", CORRECT, at, 1, "makes the login")
+
+    with world.database.connect("ann", autocommit=False) as first:
+        first.execute(f"SELECT ledger.{CORRECT}".encode(), (at, -20, "t1"))
+        other = asyncio.create_task(
+            asyncio.to_thread(as_person, world, "ben", CORRECT, at, -20, "t2")
+        )
+        queued = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        await asyncio.to_thread(until, lambda: world.value(queued) == 1, "the second one waits")
+        first.commit()
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="negative"):
+        await other
+    assert world.balance("total + decided") == 11
+
+
+async def test_two_people_decide_an_item_once(world: World) -> None:
+    item = await park(world)
+    as_person(world, "ann", "correction_limit('api_calls')")
+
+    with world.database.connect("ann", autocommit=False) as first:
+        first.execute(b"SELECT ledger.approve(%s, 'yes')", (item,))
+        other = asyncio.create_task(
+            asyncio.to_thread(as_person, world, "ben", "reject(%s, 'no')", item)
+        )
+        queued = (
+            "SELECT count(*) FROM pg_stat_activity WHERE usename = 'ben'"
+            " AND wait_event_type = 'Lock'"
+        )
+        await asyncio.to_thread(until, lambda: world.value(queued) == 1, "the second one waits")
+        first.commit()
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="approved already"):
+        await other
+    assert world.rows("SELECT action FROM ledger.decision") == [("approve",)]
