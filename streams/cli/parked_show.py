@@ -53,8 +53,9 @@ def _lines(
 ) -> Iterator[str]:
     yield from terminal.table(("", ""), list(_facts(parked)))[1:]
     yield from (f"version     {version.text()}" for version in versions)
+    yield from (f"entry       {_entry_text(entry)}" for entry in _told(parked, "entries"))
     yield from (f"attempt     {_attempt_text(attempt)}" for attempt in attempts)
-    for rejection in _rejections(parked):
+    for rejection in _told(parked, "rejections"):
         yield f"taken back  {rejection['code']}: {rejection['message'] or ''}"
     for decision in decisions:
         at = instant_text(decision["decided_us"])
@@ -206,7 +207,7 @@ def _conflict_outcomes(parked: Row, versions: list[Version]) -> Iterator[Outcome
 def _dead_outcomes(parked: Row, attempts: list[Row]) -> Iterator[Outcome]:
     number, last = parked["parked_id"], (attempts[-1] if attempts else {})
     # What Stripe took back was recorded by its last attempt: only the report has a code.
-    reported = [rejection["code"] for rejection in _rejections(parked)]
+    reported = [rejection["code"] for rejection in _told(parked, "rejections")]
     code = reported[-1] if reported else last.get("code")
     advice = remedy(parked["reason"], code, last.get("outcome"))
     if parked["meter_event_id"] is None:
@@ -216,10 +217,20 @@ def _dead_outcomes(parked: Row, attempts: list[Row]) -> Iterator[Outcome]:
     yield f"tailrace dead redrive {number}{proof} --reason … --yes", advice
 
 
-def _rejections(parked: Row) -> list[Row]:
-    """What Stripe's error reports say of the request."""
+def _told(parked: Row, name: str) -> list[Row]:
+    """A list of the evidence: the `entries` of a request, or the `rejections` that took it back."""
     detail = msgspec.json.decode(parked["detail"])
-    return list(detail.get("rejections", [])) if isinstance(detail, dict) else []
+    return list(detail.get(name, [])) if isinstance(detail, dict) else []
+
+
+def _entry_text(entry: Row) -> str:
+    """Where an amount of the request came from."""
+    text = f"{entry['entry_id']}: {entry['kind']} {entry['delta']:+d}"
+    if entry.get("offset") is not None:
+        text += f", partition {entry['partition']}, offset {entry['offset']}"
+    if entry.get("event_id") is not None:
+        text += f", identity {entry['event_id']}"
+    return text
 
 
 def _document(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 import pytest
 
@@ -181,7 +183,9 @@ def test_dead_letters_are_shown_selected_and_redriven_once(world: World) -> None
         ("no_meter", "req_refused")
     ]
     assert shown["outcomes"][0]["effect"] == "create the meter in Stripe, then redrive"
-    assert "no_meter" in world.cli("dead", "show", item).out
+    told_of = world.cli("dead", "show", item).out
+    assert "no_meter" in told_of
+    assert re.search(r"^entry +\d+: event \+3, partition \d+, offset 0, identity ", told_of, re.M)
     identifier = shown["request"]["identifier"]
 
     assert world.cli("dead", "redrive").code == 2
