@@ -27,6 +27,7 @@ from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
 from streams.agents.memory import PartitionMemory, memories_of
+from streams.agents.overdue import OverduePass, UnpunctualMetersError, overdue_samples
 from streams.agents.publish import Lent, Publisher
 from streams.agents.rejections import Rejections, report_samples
 from streams.engine.chunk import Chunk
@@ -60,6 +61,7 @@ class Parts:
     facts: FactSender
     holds: Holds
     publisher: Publisher
+    overdue: OverduePass
     dead_letters: DeadLetterPump
     rejections: Rejections
     audits: AuditWatch
@@ -159,6 +161,7 @@ class Service:
         self._start("facts", self._tell)
         self._start("audits", parts.audits.keep_fresh)
         self._start("publish", self._look)
+        self._start("overdue", lambda: parts.overdue.keep_looking(parts.book, self._ledger_stands))
         self._start("dead_letters", self._pump)
         self._start("reports", self._sweep)
         parts.feeder.start(asyncio.get_running_loop(), self._put_chunk)
@@ -178,6 +181,8 @@ class Service:
             await body()
         except asyncio.CancelledError:
             raise
+        except UnpunctualMetersError as error:
+            self._fail_stop(ExitCode.REFUSED, str(error))
         except Exception as error:  # the last fence: never go on half alive
             log.critical("loop_failed", loop=name, exc_info=error)
             self._fail_stop(ExitCode.AGENT_FAILED, f"{name}: {type(error).__name__}: {error}")
@@ -229,12 +234,16 @@ class Service:
             if WAITS_FOR_LEDGER in reason:
                 parts.feeder.resume(partition)
 
+    async def _ledger_stands(self) -> bool:
+        """Asked each time: a restored ledger would have amounts sent that Stripe has already."""
+        parts = self._running
+        memories = memories_of(parts.feeder.tables.values())
+        return parts.feeder.serving and await parts.facts.check(memories)
+
     async def _look(self) -> None:
         parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
         while True:
-            # Asked each time: a restored ledger would have amounts sent that Stripe has already.
-            memories = memories_of(parts.feeder.tables.values())
-            if parts.feeder.serving and await parts.facts.check(memories):
+            if parts.overdue.checked and await self._ledger_stands():
                 await parts.publisher.look(self._put_lent)
             await parts.publisher.rest(pause_s)
 
@@ -278,11 +287,8 @@ class Service:
             yield "usage_partition_held", str(partition), 1
         yield "usage_fact_batches_total", None, facts.batches
         yield "usage_refused_readings_total", None, facts.refused_readings
-        yield (
-            "usage_ledger_failures_total",
-            None,
-            facts.ledger_failures + publish.ledger_failures,
-        )
+        failures = facts.ledger_failures + publish.ledger_failures
+        yield "usage_ledger_failures_total", None, failures
         yield "usage_ledger_went_back", None, int(facts.went_back is not None)
         yield "usage_catalogue_age_seconds", None, parts.book.age_s()
         yield "usage_entries_cut_total", None, publish.cut
@@ -294,4 +300,5 @@ class Service:
         for scope, count in parts.book.orders.pauses.items():
             yield "usage_publishing_paused", scope, count
         yield from parts.audits.samples()
+        yield from overdue_samples(parts.overdue.figures)
         yield "usage_sink_open", None, int(parts.publisher.breaker.state != "closed")

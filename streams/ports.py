@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from streams.core.billing import CarryPass, Payer
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
 from streams.core.lane import Claim, Settlement
@@ -87,6 +88,18 @@ class HoldLedger(Protocol):
 
     async def report_held(self, held: HeldRecord, worker: str) -> None:
         """Once more; a repetition only says that it still does. Raises `LedgerUnavailableError`."""
+        ...
+
+
+class OverdueLedger(Protocol):
+    """Where billing deadlines are kept."""
+
+    async def carry_overdue(self, limit: int) -> CarryPass:
+        """Does what meters say about entries too late for their invoice; may be repeated."""
+        ...
+
+    async def payers(self) -> Sequence[Payer]:
+        """Customers with a billing cycle. Raises `LedgerUnavailableError`."""
         ...
 
 

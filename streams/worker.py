@@ -33,6 +33,7 @@ from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
+from streams.agents.overdue import OverduePass
 from streams.agents.publish import Publisher, PublishLimits
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Resource, Service
@@ -109,6 +110,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         facts=FactSender(ledger, feeder.rebuild),
         holds=holds,
         publisher=Publisher(ledger, sink, clock, limits, random.random),
+        overdue=OverduePass(ledger.carry),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
         rejections=Rejections(ledger.rejections, StripeEvents(sink), clock),
         audits=AuditWatch(ledger.audit, clock),

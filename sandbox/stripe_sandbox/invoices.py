@@ -151,6 +151,10 @@ def subscription_body(subscription: Subscription, now_s: int) -> Body:
                     "object": "subscription_item",
                     "current_period_start": current.start_s,
                     "current_period_end": current.end_s,
+                    "price": {
+                        "object": "price",
+                        "recurring": {"interval": subscription.interval, "interval_count": 1},
+                    },
                 }
             ],
             "has_more": False,

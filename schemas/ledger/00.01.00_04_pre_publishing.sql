@@ -252,7 +252,16 @@ BEGIN
                                       delta, lane_id, due_at, deadline_at)
         SELECT e.entry_id, e.tenant_id, e.window_start, e.window_end, t.single, e.delta, l.lane_id,
                -- Half-open edges are where Stripe's own texts disagree: a second inside instead.
-               coalesce(t.single, e.window_start + interval '1 second'),
+               -- A window that two billing periods share is dated in the later one, always: not
+               -- before that has begun, whenever it is sent.
+               CASE WHEN t.single IS NOT NULL THEN t.single
+                    WHEN c.anchor IS NULL THEN e.window_start + interval '1 second'
+                    WHEN ledger.period_end(c.anchor, c.billing_interval,
+                                           e.window_start + interval '1 second')
+                         <> ledger.period_end(c.anchor, c.billing_interval,
+                                              e.window_end - interval '1 second')
+                    THEN e.window_end - interval '1 second'
+                    ELSE e.window_start + interval '1 second' END,
                ledger.billing_deadline(c.anchor, c.billing_interval, c.grace,
                                        coalesce(t.single, e.window_end - interval '1 second'))
         FROM ledger.meter_log e
@@ -265,7 +274,7 @@ BEGIN
         LEFT JOIN ledger.lane l ON l.customer = c.customer AND l.event_name = v.event_name
         WHERE e.entry_id = ANY (entries)
         ON CONFLICT (entry_id) DO UPDATE
-            SET lane_id = excluded.lane_id, deadline_at = excluded.deadline_at
+            SET lane_id = excluded.lane_id, due_at = excluded.due_at, deadline_at = excluded.deadline_at
         RETURNING lane_id
     )
     SELECT array_agg(DISTINCT lane_id) INTO lanes FROM placed WHERE lane_id IS NOT NULL;

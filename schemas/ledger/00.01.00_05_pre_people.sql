@@ -5,11 +5,12 @@ CREATE TABLE ledger.parked (
     parked_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind text NOT NULL CHECK (kind IN ('review', 'dead')),
     reason text NOT NULL,
-    -- Where it came from: a record of a log, or a meter event of this ledger.
+    -- Where it came from: a record of a log, or a meter event or an entry of this ledger.
     log_id uuid,
     partition integer,
     record_offset bigint,
     meter_event_id bigint REFERENCES ledger.meter_event,
+    entry_id bigint REFERENCES ledger.meter_log,
     event_id uuid,
     content numeric,
     source text,
@@ -32,15 +33,16 @@ CREATE TABLE ledger.parked (
     why text,
     -- When a dead meter event was also written to the dead-letter topic.
     published_at timestamptz,
-    CHECK ((meter_event_id IS NULL) = (log_id IS NOT NULL))
+    CHECK (num_nonnulls(log_id, meter_event_id, entry_id) = 1)
 );
 -- Copies of a record find the item that is there already.
 CREATE UNIQUE INDEX parked_identity ON ledger.parked (kind, reason, event_id, content)
     WHERE event_id IS NOT NULL;
 CREATE UNIQUE INDEX parked_record ON ledger.parked (log_id, partition, record_offset)
-    WHERE event_id IS NULL AND meter_event_id IS NULL;
+    WHERE event_id IS NULL AND log_id IS NOT NULL;
 CREATE UNIQUE INDEX parked_meter_event ON ledger.parked (meter_event_id)
     WHERE meter_event_id IS NOT NULL;
+CREATE UNIQUE INDEX parked_entry ON ledger.parked (entry_id) WHERE entry_id IS NOT NULL;
 CREATE INDEX parked_open ON ledger.parked (kind, parked_at) WHERE state = 'open';
 CREATE INDEX parked_event ON ledger.parked (event_id) WHERE event_id IS NOT NULL;
 CREATE INDEX parked_metric ON ledger.parked (metric, occurred_at) WHERE kind = 'dead';
@@ -51,7 +53,7 @@ CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.parked
 
 CREATE TABLE ledger.decision (
     decision_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    action text NOT NULL CHECK (action IN ('approve', 'reject', 'correct', 'redrive')),
+    action text NOT NULL CHECK (action IN ('approve', 'reject', 'correct', 'redrive', 'carry')),
     parked_id bigint REFERENCES ledger.parked,
     entry_id bigint REFERENCES ledger.meter_log,
     actor text NOT NULL DEFAULT session_user,

@@ -64,27 +64,25 @@ END
 $$;
 
 -- A request that is due again and was surely not executed takes in what came for its window
--- since: it is superseded, and the next freeze covers all of it. +10 and -10 become nothing. One
--- whose invoice is closing is superseded too: its entries then wait as carry.
+-- since: it is superseded, and the next freeze covers all of it. +10 and -10 become nothing.
 CREATE FUNCTION ledger.merge_pending_v1(lanes bigint[]) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     merged bigint[];
 BEGIN
+    PERFORM ledger.close_overdue_v1(lanes);
     SELECT array_agg(m.meter_event_id) INTO merged
     FROM ledger.meter_event m
     WHERE m.lane_id = ANY (lanes) AND m.state = 'pending' AND m.next_attempt_at <= now()
       AND NOT m.possibly_executed
       AND NOT EXISTS (SELECT FROM ledger.attempt a
                       WHERE a.meter_event_id = m.meter_event_id AND a.finished_at IS NULL)
-      AND (m.deadline_at <= now()
-           OR (NOT m.per_entry
-               AND EXISTS (SELECT FROM ledger.uncovered u
-                           WHERE u.lane_id = m.lane_id AND u.window_start = m.window_start
-                             AND u.window_end = m.window_end AND u.occurred_at IS NULL
-                             AND u.due_at <= now()
-                             AND (u.deadline_at IS NULL OR u.deadline_at > now()))));
+      AND NOT m.per_entry
+      AND EXISTS (SELECT FROM ledger.uncovered u
+                  WHERE u.lane_id = m.lane_id AND u.window_start = m.window_start
+                    AND u.window_end = m.window_end AND u.occurred_at IS NULL
+                    AND u.due_at <= now() AND (u.deadline_at IS NULL OR u.deadline_at > now()));
     IF merged IS NOT NULL THEN
         PERFORM ledger.unfreeze(merged);
     END IF;

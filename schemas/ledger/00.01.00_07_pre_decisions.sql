@@ -168,6 +168,10 @@ DECLARE
                    THEN ledger.evidence(convert_from(p.record, 'UTF8')) END;
     made bigint;
 BEGIN
+    IF p.entry_id IS NOT NULL THEN
+        -- An amount that missed its invoice is in the ledger already: it moves, it is not added.
+        RETURN (ledger.carry_entry(p.entry_id, why)).in_entry_id;
+    END IF;
     IF p.kind <> 'review' OR p.event_id IS NULL OR p.units IS NULL OR p.window_start IS NULL THEN
         RAISE EXCEPTION 'parked_id: % has no amount and window that could be billed', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -220,6 +224,10 @@ AS $$
 DECLARE
     p ledger.parked := ledger.lock_open_item(item);
 BEGIN
+    IF p.entry_id IS NOT NULL THEN
+        PERFORM ledger.carry_entry(p.entry_id, why, 'nowhere');
+        RETURN;
+    END IF;
     IF p.meter_event_id IS NOT NULL THEN
         RAISE EXCEPTION 'parked_id: % is an amount the ledger still owes to Stripe', item
             USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from streams.adapters.ledger_audit import LedgerAudit
+from streams.adapters.ledger_carry import LedgerCarry
 from streams.adapters.ledger_catalogue import LedgerCatalogue
 from streams.adapters.ledger_facts import LedgerFacts
 from streams.adapters.ledger_orders import LedgerOrders
@@ -28,6 +29,7 @@ class Ledger:
         self.facts = LedgerFacts(pool)
         self.publishing = LedgerPublishing(pool, account, livemode=livemode)
         self.catalogue = LedgerCatalogue(pool)
+        self.carry = LedgerCarry(pool)
         self.audit = LedgerAudit(pool)
         self.rejections = LedgerRejections(pool)
         self.operators = LedgerOrders(pool)

@@ -50,6 +50,7 @@ METRICS: Final = (
     MetricName("usage_audit_lost", "gauge", "source", "what the last audit found lost"),
     MetricName("usage_audit_double", "gauge", "source", "what the last audit found double"),
     MetricName("usage_audit_findings", "gauge", "source", "everything the last audit found"),
+    MetricName("usage_missed_invoice_total", "counter", "outcome", "entries past their deadline"),
     MetricName("usage_sink_open", "gauge", None, "1 while Stripe counts as down for all"),
 )
 

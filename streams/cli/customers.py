@@ -2,12 +2,13 @@
 
 import getpass
 import re
+from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 
-from streams.cli import terminal
+from streams.cli import cycles, terminal
 from streams.cli.database import Connection, connected, ledger_rows
 from streams.cli.errors import UsageProblemError
 from streams.cli.options import (
@@ -19,8 +20,11 @@ from streams.cli.options import (
     new_app,
 )
 from streams.cli.stack import resolve
+from streams.cli.stripe_cycle import cycle_at_stripe
+from streams.core.billing import BillingCycle, BillingInterval, Payer
 from streams.core.envelope import control_rule
 from streams.core.instant import wire_text
+from streams.settings import Settings
 
 app = new_app("Which Stripe customer pays for a tenant's usage.")
 
@@ -68,7 +72,9 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
 
     A tenant's first mapping counts from the beginning and needs no --yes. A later one takes effect
     at the next window boundary and does. With an anchor and an interval the billing deadline of
-    each window is known, and nothing is sent past it.
+    each window is known, and nothing is sent past it. They are read from the customer's
+    subscription where the key may and nothing is given; the grace is never told by Stripe. Meters
+    that could not make the customer's invoices are named, and nothing is changed.
     """
     stack = resolve(directory)
     settings = stack.need("ledger_dsn")
@@ -93,6 +99,7 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
             since = wire_text(known[-1].effective_from_us)
             terminal.data(f"unchanged: {tenant} is mapped to {customer} since {since}")
             return
+        wanted |= _cycle(ledger, settings, wanted)
         if known:
             terminal.say(
                 f"plan: {tenant} moves from {known[-1].customer} to {customer}, from "
@@ -104,6 +111,33 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
         starts_us = int(ledger_rows(ledger, "map_customer", wanted)[0][0])
     released = f"; {waiting} entries that waited for it can be sent" if waiting else ""
     terminal.data(f"{tenant} → {customer} from {_from(starts_us)} on{released}")
+
+
+def _cycle(ledger: Connection, settings: Settings, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The billing cycle to record: given, else read from Stripe, else none; checked."""
+    grace_us = wanted["grace_us"]
+    now_us = int(ledger_rows(ledger, "now_us")[0][0])
+    if wanted["anchor_us"] is None:
+        cycle = cycle_at_stripe(settings, wanted["customer"], now_us)
+    else:
+        cycle = BillingCycle(wanted["anchor_us"], wanted["billing_interval"])
+    if cycle is None:
+        if grace_us is not None:
+            raise UsageProblemError(
+                "--grace: says nothing without a billing cycle, and Stripe told none",
+                fix="give it, as in `--anchor 2026-11-01T00:00:00Z --interval month`",
+            )
+        terminal.say("no billing deadline is known for it: `--anchor … --interval …` gives one")
+        return {}
+    in_force_us = cycles.grace_us_default(ledger) if grace_us is None else grace_us
+    cycle = replace(cycle, grace_us=in_force_us)
+    cycles.refuse_impossible(cycle)
+    cycles.refuse_unpunctual(ledger, Payer(wanted["tenant_id"], wanted["customer"], cycle.grace_us))
+    if wanted["anchor_us"] is None:
+        terminal.say(
+            f"billing cycle read from Stripe: {cycle.interval} from {wire_text(cycle.anchor_us)}"
+        )
+    return {"anchor_us": cycle.anchor_us, "billing_interval": cycle.interval}
 
 
 _CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
@@ -127,15 +161,21 @@ def _refuse_impossible(tenant: str, customer: str) -> None:
 
 @app.command("list")
 def list_customers(directory: Dir = None, as_json: Json = False) -> None:
-    """All mappings, and the tenants whose usage waits for one."""
+    """All mappings with their billing cycles, and the tenants whose usage waits for a customer.
+
+    A window that two billing periods share has one date, in the later period. Where meters have
+    such windows, they are named with the bound: how much of a period's last usage is billed by the
+    period after it, at the most.
+    """
     settings = resolve(directory).need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         mappings = _mappings(ledger)
         unmapped = dict(ledger_rows(ledger, "unmapped"))
+        documents = _documents(ledger, mappings)
     if as_json:
         terminal.emit_json(
             {
-                "mappings": [_document(line) for line in mappings],
+                "mappings": documents,
                 "unmapped": [
                     {"tenant_id": tenant, "entries": entries}
                     for tenant, entries in unmapped.items()
@@ -143,7 +183,7 @@ def list_customers(directory: Dir = None, as_json: Json = False) -> None:
             }
         )
         return
-    heads = ("tenant", "customer", "from", "anchor", "interval", "by")
+    heads = ("tenant", "customer", "from", "anchor", "interval", "grace s", "deadline", "by")
     listed = [
         (
             line.tenant_id,
@@ -151,12 +191,21 @@ def list_customers(directory: Dir = None, as_json: Json = False) -> None:
             _from(line.effective_from_us),
             "" if line.anchor_us is None else wire_text(line.anchor_us),
             line.billing_interval or "",
+            document["grace_s"],
+            document["deadline"],
             line.actor,
         )
-        for line in mappings
+        for line, document in zip(mappings, documents, strict=True)
     ]
     for text in terminal.table(heads, listed):
         terminal.data(text)
+    for document in documents:
+        for shared in document["straddling"]:
+            terminal.data(
+                f"{document['tenant_id']}: {shared['metric']} windows of {shared['window_s']} s "
+                f"hold up to {shared['bound_s']} s of usage before a period's end; the next "
+                "period's invoice has it"
+            )
     for tenant, entries in unmapped.items():
         terminal.say(f"{tenant}: {entries} entries held; `tailrace customers map {tenant} cus_…`")
 
@@ -174,6 +223,22 @@ def _same(known: list[Mapped], wanted: dict[str, Any]) -> bool:
         and (asked_us is None or asked_us == newest.effective_from_us)
         and billing in (newest[3:6], (None, None, None))
     )
+
+
+def _documents(ledger: Connection, mappings: list[Mapped]) -> list[dict[str, Any]]:
+    catalogue = cycles.read_catalogue(ledger)
+    margin_us, default_us = (int(us) for us in ledger_rows(ledger, "margin_us")[0])
+    meters = catalogue.from_now_on()
+    found = []
+    for line in mappings:
+        cycle = None
+        if line.anchor_us is not None:
+            grace_us = default_us if line.grace_us is None else line.grace_us
+            interval = cast("BillingInterval", line.billing_interval)
+            cycle = BillingCycle(line.anchor_us, interval, grace_us)
+        periods = cycles.cycle_document(cycle, meters, catalogue.read_at_us, margin_us)
+        found.append(_document(line) | periods)
+    return found
 
 
 def _document(line: Mapped) -> dict[str, Any]:

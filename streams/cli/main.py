@@ -45,6 +45,8 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "held": Listed("held_records", "Records that hold their partition: list, skip."),
     "pause": Listed("pauses", "Publishing stands still for all, a meter or a tenant; list."),
     "resume": Listed("pauses", "Publishing goes on where it was paused."),
+    "carry": Listed("carry", "Amounts that missed their invoice: list, apply."),
+    "deadlines": Listed("deadlines", "What will miss its invoice, before it does, and what has."),
     "topics": Listed("topics", "Kafka's topics: apply, check."),
     "schema": Listed("schema", "The SQL of outbox and ledger: install, check."),
     "connector": Listed(

@@ -14,10 +14,12 @@ import msgspec
 import typer
 
 from streams.cli import terminal
+from streams.cli.cycles import read_payers
 from streams.cli.database import Connection, connected, ledger_rows, row
 from streams.cli.errors import FINDING, ConfigurationError
 from streams.cli.options import Dir, Json, Yes, new_app
 from streams.cli.stack import Stack, resolve
+from streams.core.billing import unpunctual
 from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion
 from streams.core.instant import MINUTE_US, SECOND_US, wire_text
 from streams.core.meters_file import MeterProblem, Meters, parse, plan
@@ -115,7 +117,13 @@ def _plan(ledger: Connection, meters: Meters) -> tuple[list[MeterVersion], list[
     history, now_us = _history(ledger)
     notice_us = int(ledger_rows(ledger, "notice_us")[0][0])
     # A minute for whoever reads the plan: the ledger checks the notice again when it is written.
-    return plan(history, meters, now_us + MINUTE_US, notice_us)
+    additions, problems = plan(history, meters, now_us + MINUTE_US, notice_us)
+    late = unpunctual([wanted for wanted, _ in meters.wanted], read_payers(ledger))
+    problems += [
+        MeterProblem(f"meters.{one.metric}.skew_max", f"{one.rule}; no worker starts by it")
+        for one in late
+    ]
+    return additions if not problems else [], problems
 
 
 def _append(ledger: Connection, additions: Sequence[MeterVersion]) -> None:

@@ -9,6 +9,8 @@ Read in the order of the journey:
 `envelope`: the bytes of a record, read.
 `catalogue`: the dated rule book, and the version that judges an event.
 `meters_file`: `meters.toml` as new lines of that book.
+`billing`: a customer's periods, the deadline of an instant, and who cannot make it.
+`outlook`: whether an amount will be on its invoice.
 `window`: the half-open window of an instant.
 `verdict`: accepted, for a person, dead, or to wait.
 `orders`: what operators decided about single records.

@@ -88,6 +88,15 @@ class Catalogue:
                 return version
         return UNKNOWN
 
+    def from_now_on(self) -> tuple[MeterVersion, ...]:
+        """The versions that judge usage of the reading's moment or later."""
+        return tuple(
+            version
+            for versions in self.by_metric.values()
+            for version, newer in zip(versions, (None, *versions), strict=False)
+            if newer is None or newer.effective_from_us > self.read_at_us
+        )
+
     def newest_rules(self) -> int:
         """The greatest rule number that any line asks for; 0 for an empty catalogue."""
         return max((version.rules for version in self.versions), default=0)

@@ -11,7 +11,7 @@ log = structlog.get_logger("engine")
 
 
 class ExitCode(IntEnum):
-    """Why the engine ended the process; a supervisor may start it again after each of them."""
+    """Why the process ended; a supervisor may start it again after all but `REFUSED`."""
 
     SETTLE_DEADLINE = 70
     """A chunk was neither settled nor failed in time."""
@@ -27,6 +27,8 @@ class ExitCode(IntEnum):
     """A partition could not be recovered for a reason nobody expected."""
     ENGINE_FAILED = 76
     """The feeder itself failed."""
+    REFUSED = 78
+    """The configuration is not one to work by; a person changes it first."""
 
 
 Exit = Callable[[int], object]

@@ -92,14 +92,16 @@ def test_a_second_mapping_needs_yes_and_dates_from_the_next_boundary(world: Worl
 
 
 def test_a_mapping_carries_its_billing_cycle(world: World) -> None:
-    options = ("--anchor", "2026-11-01T00:00:00Z", "--interval", "month", "--grace", "1h")
+    options = ("--anchor", "2026-11-01T00:00:00Z", "--interval", "month", "--grace", "25h")
     assert world.cli("customers", "map", "acme", "cus_a", *options).code == 0
     [line] = world.cli.json("customers_list", "customers", "list")["mappings"]
     assert (line["anchor"], line["interval"], line["grace_s"]) == (
         "2026-11-01T00:00:00.000000Z",
         "month",
-        3600,
+        25 * 3600,
     )
+    assert line["period_end"].endswith("-01T00:00:00.000000Z")
+    assert line["straddling"] == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from streams.agents.audit_watch import AuditWatch
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.facts import FactFigures
 from streams.agents.holds import Holds
+from streams.agents.overdue import OverdueFigures
 from streams.agents.publish import Lent, PublishFigures
 from streams.agents.rejections import RejectionFigures
 from streams.app import Parts, Resource, Service
@@ -132,6 +133,15 @@ class Audits:
         return [AuditNote("shop", 1_000_000, 0, 0, 0)]
 
 
+class Overdue:
+    def __init__(self) -> None:
+        self.figures = OverdueFigures()
+        self.checked = True
+
+    async def keep_looking(self, _book: object, _may: object) -> None:
+        """Nothing misses its invoice."""
+
+
 class ServiceBench:
     """A service whose parts are recorded instead of made."""
 
@@ -141,7 +151,7 @@ class ServiceBench:
         self.fail_stop = FailStop(self.exits.append)
         self.book = CatalogueBook(self.ledger, self.clock)
         self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
-        self.facts, self.sweeper = Sender(), Sweeper()
+        self.facts, self.sweeper, self.overdue = Sender(), Sweeper(), Overdue()
         self.holds = Holds(self.ledger, self.clock, "w1")
         self.audits = AuditWatch(Audits(), self.clock)
         self.opened: list[str] = []
@@ -154,6 +164,7 @@ class ServiceBench:
             facts=cast("Any", self.facts),
             holds=self.holds,
             publisher=cast("Any", self.publisher),
+            overdue=cast("Any", self.overdue),
             dead_letters=cast("Any", Pump()),
             rejections=cast("Any", self.sweeper),
             audits=self.audits,

@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 from streams.adapters.metrics import METRICS, exposition
 from streams.agents.admit import WAITS_FOR_LEDGER
 from streams.agents.memory import memory_of
+from streams.agents.overdue import UnpunctualMetersError
 from streams.app import Service
 from streams.core.instant import HOUR_US
 from streams.core.orders import Orders
@@ -104,6 +105,27 @@ async def test_nothing_is_published_once_the_ledger_went_back(
         await bench.service._look()
     assert bench.publisher.looks == 0
     assert dict(_plain(bench.service))["usage_ledger_went_back"] == 1
+
+
+async def test_nothing_is_published_before_meters_and_customers_were_compared(
+    bench: ServiceBench, rounds: list[float]
+) -> None:
+    assert bench.parts
+    bench.overdue.checked = False
+    with pytest.raises(StoppedError):
+        await bench.service._look()
+    assert bench.publisher.looks == 0
+
+
+async def test_a_worker_refuses_meters_that_cannot_make_an_invoice(bench: ServiceBench) -> None:
+    """Exit 78: starting it again would change nothing."""
+
+    async def refuses() -> None:
+        message = "meter a: too slow"
+        raise UnpunctualMetersError(message)
+
+    await bench.service._guarded("overdue", refuses)
+    assert bench.exits == [ExitCode.REFUSED] == [78]
 
 
 async def test_facts_are_told_every_interval(bench: ServiceBench, rounds: list[float]) -> None:
