@@ -16,6 +16,7 @@ import typer
 from streams.cli import terminal
 from streams.cli.cycles import read_payers
 from streams.cli.database import Connection, connected, ledger_rows, row
+from streams.cli.edges import show_edges
 from streams.cli.errors import FINDING, ConfigurationError
 from streams.cli.options import Dir, Json, Yes, new_app
 from streams.cli.stack import Stack, resolve
@@ -31,11 +32,36 @@ DEFAULT_FILE = Path("meters.toml")
 
 
 @app.command()
-def check(file: File = DEFAULT_FILE, directory: Dir = None, as_json: Json = False) -> None:
-    """Names every problem in the file, and what applying it would change; exit 1 on problems."""
+def check(
+    file: File = DEFAULT_FILE,
+    directory: Dir = None,
+    edges: Annotated[
+        bool,
+        typer.Option(
+            "--edges",
+            help="Instead: every edge of time (boundaries, month ends, leap days, clock steps, "
+            "billing periods) under these meters, with its verdict and window.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Names every problem in the file, and what applying it would change; exit 1 on problems.
+
+    Meters whose usage could miss the invoice of a mapped customer are problems: no worker starts by
+    them.
+    """
     meters = _read(file)
+    if edges and not meters.problems:
+        right = show_edges(_as_first(meters), as_json=as_json)
+    else:
+        right = _show_check(meters, resolve(directory), as_json=as_json)
+    if not right:
+        raise typer.Exit(FINDING)
+
+
+def _show_check(meters: Meters, stack: Stack, *, as_json: bool) -> bool:
+    """Prints problems and plan; whether there are no problems."""
     problems, additions = list(meters.problems), list[MeterVersion]()
-    stack = resolve(directory)
     if not problems and stack.settings.ledger_dsn:
         with connected(stack.settings.ledger_dsn, "the ledger") as ledger:
             additions, problems = _plan(ledger, meters)
@@ -50,8 +76,7 @@ def check(file: File = DEFAULT_FILE, directory: Dir = None, as_json: Json = Fals
             terminal.data(f"would add {line}")
         if not problems:
             terminal.data(f"ok: {len(meters.wanted)} meters")
-    if problems:
-        raise typer.Exit(FINDING)
+    return not problems
 
 
 @app.command()
@@ -88,6 +113,14 @@ def apply(
     done += [f"told the service's database of {name}" for name in pushed]
     for line in done or [f"unchanged: all {len(meters.wanted)} meters of {file} are in force"]:
         terminal.data(line)
+
+
+def _as_first(meters: Meters) -> list[MeterVersion]:
+    """The meters of a file as if it were the first to be applied."""
+    return [
+        wanted._replace(effective_from_us=effective_us or wanted.effective_from_us)
+        for wanted, effective_us in meters.wanted
+    ]
 
 
 def _read(file: Path) -> Meters:

@@ -10,6 +10,7 @@ Read in the order of the journey:
 `catalogue`: the dated rule book, and the version that judges an event.
 `meters_file`: `meters.toml` as new lines of that book.
 `billing`: a customer's periods, the deadline of an instant, and who cannot make it.
+`edges`: every edge of time, under a catalogue.
 `outlook`: whether an amount will be on its invoice.
 `window`: the half-open window of an instant.
 `verdict`: accepted, for a person, dead, or to wait.

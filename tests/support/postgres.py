@@ -285,6 +285,17 @@ def postgres_server() -> Iterator[PostgresServer]:
 @contextmanager
 def serving() -> Iterator[PostgresServer]:
     """A server with logical WAL on a free loopback port; stopped and removed at the end."""
+    with running_server({}) as server:
+        yield server
+
+
+@contextmanager
+def running_server(environment: Mapping[str, str]) -> Iterator[PostgresServer]:
+    """A server of its own for as long as the block lasts.
+
+    Args:
+        environment: added to the server's own, such as what shifts its clock.
+    """
     binaries = find_binaries(os.environ)
     prefix, user = _as_unprivileged()
     root = Path(tempfile.mkdtemp(prefix="tailrace-postgres-"))
@@ -305,6 +316,7 @@ def serving() -> Iterator[PostgresServer]:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env={**os.environ, **environment},
                 start_new_session=True,
             )
         try:
