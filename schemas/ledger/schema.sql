@@ -1358,6 +1358,11 @@ DECLARE
 BEGIN
     IF p.entry_id IS NOT NULL THEN
         -- An amount that missed its invoice is in the ledger already: it moves, it is not added.
+        IF choice = 'own' THEN
+            RAISE EXCEPTION 'into: % has missed the invoice of its own window', item
+                USING ERRCODE = 'invalid_parameter_value',
+                      HINT = 'Carry it into the open period, or reject it.';
+        END IF;
         RETURN (ledger.carry_entry(p.entry_id, why)).in_entry_id;
     END IF;
     IF p.kind <> 'review' OR p.event_id IS NULL OR p.units IS NULL OR p.window_start IS NULL THEN

@@ -131,6 +131,8 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
        (SELECT count(*) FROM ledger.level WHERE held)::bigint AS levels_held,
        (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NOT NULL)::bigint AS entries_waiting,
        (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NULL)::bigint AS entries_unmapped,
+       (SELECT count(*) FROM ledger.uncovered WHERE deadline_at <= now())::bigint
+           AS entries_overdue,
        (SELECT count(*) FROM ledger.lane WHERE paused)::bigint AS lanes_paused,
        (SELECT count(*) FROM ledger.proposal WHERE state = 'open')::bigint AS proposals_open,
        ledger.us(now()) AS now_us;

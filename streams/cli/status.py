@@ -59,6 +59,7 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
             "levels_held": waiting["levels_held"],
             "entries_waiting": waiting["entries_waiting"],
             "entries_unmapped": waiting["entries_unmapped"],
+            "entries_overdue": waiting["entries_overdue"],
             "lanes_paused": waiting["lanes_paused"],
             "proposals_open": waiting["proposals_open"],
         },
@@ -123,6 +124,7 @@ def _lines(figures: dict[str, Any]) -> list[str]:
         ),
         ("levels not cut", waiting["levels_not_cut"], "their windows are open or closing"),
         ("entries waiting", waiting["entries_waiting"], "for their request"),
+        ("entries overdue", waiting["entries_overdue"], "too late for their invoice"),
         ("entries unmapped", waiting["entries_unmapped"], "their tenants have no customer"),
         *(
             (
@@ -179,6 +181,8 @@ def _remarks(figures: dict[str, Any]) -> list[str]:
         remarks.append("usage is held for unmapped tenants: `tailrace customers list`")
     if waiting["lanes_paused"]:
         remarks.append(f"{waiting['lanes_paused']} lanes are stopped: `tailrace pause list`")
+    if waiting["entries_overdue"]:
+        remarks.append("usage missed its invoice: `tailrace carry list`")
     if waiting["levels_held"]:
         remarks.append(f"{waiting['levels_held']} series are held: `tailrace audit`")
     if waiting["proposals_open"]:

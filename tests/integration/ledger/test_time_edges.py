@@ -46,12 +46,8 @@ def row(ledger: psycopg.Connection, query: str, *values: Any) -> Any:
 def test_an_instant_has_the_same_number_in_the_ledger(
     ledger: psycopg.Connection, edge: Any
 ) -> None:
-    assert row(
-        ledger, "SELECT ledger.us(%s), ledger.at(%s) = %s", edge.wire, edge.us, edge.wire
-    ) == (
-        edge.us,
-        True,
-    )
+    found = row(ledger, "SELECT ledger.us(%s), ledger.at(%s) = %s", edge.wire, edge.us, edge.wire)
+    assert found == (edge.us, True)
 
 
 @pytest.mark.parametrize("edge", EDGES.periods, ids=lambda edge: edge.name)
