@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ NOVEMBER, DECEMBER, JANUARY = "2026-11-01", "2026-12-01", "2027-01-02"
 
 
 def us(text: str) -> int:
-    return to_us(datetime.fromisoformat(f"{text}+00:00"))
+    return to_us(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
 @dataclass
