@@ -41,9 +41,13 @@ CREATE FUNCTION ledger.us(at timestamptz) RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM at) * 1000000)::bigint $$;
 
+-- In two steps, because an interval is multiplied in floating point: exact in every year.
 CREATE FUNCTION ledger.at(us bigint) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE
-AS $$ SELECT timestamptz '1970-01-01 00:00:00+00' + us * interval '1 microsecond' $$;
+AS $$
+    SELECT timestamptz '1970-01-01 00:00:00+00' + us / 1000000 * interval '1 second'
+           + us % 1000000 * interval '1 microsecond'
+$$;
 
 -- Evidence may hold what jsonb cannot (an escaped NUL, a number beyond numeric): it is kept as
 -- text then, because a record nobody can store would stop its whole partition.

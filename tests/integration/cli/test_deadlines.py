@@ -60,7 +60,9 @@ def miss(world: World, units_times: int = 1) -> list[dict[str, Any]]:
             lambda: _count(admin, "SELECT count(*) FROM ledger.parked") == units_times,
             "the late usage is in review",
         )
-        admin.execute("SELECT ledger.approve(parked_id, 'confirmed') FROM ledger.parked")
+        admin.execute(
+            "SELECT ledger.approve(parked_id, 'confirmed', NULL, 'own') FROM ledger.parked"
+        )
     return list(world.cli.json("carry_list", "carry", "list")["waiting"])
 
 

@@ -153,10 +153,12 @@ def test_a_conflict_shows_both_versions_and_the_correction_that_takes_the_second
 
 def test_a_closed_invoice_is_asked_for_and_both_answers_are_named(world: World) -> None:
     with world.outbox.connect() as conn:
-        anchor = conn.execute("SELECT date_trunc('day', now())::text").fetchone()
+        anchor = conn.execute(
+            "SELECT date_trunc('hour', now() - interval '26 hours')::text"
+        ).fetchone()
     assert anchor is not None
-    options = ("--anchor", f"{anchor[0]}:00".replace(" ", "T"), "--interval", "day")
-    mapped = world.cli("customers", "map", "acme", "cus_acme", *options)
+    options = ("--anchor", f"{anchor[0]}:00".replace(" ", "T"), "--interval", "week")
+    mapped = world.cli("customers", "map", "acme", "cus_acme", *options, "--grace", "25h")
     assert mapped.code == 0, mapped.err
     world.record("acme", "late-1", back="50 hours")
     item = str(told(world, "review", "late"))

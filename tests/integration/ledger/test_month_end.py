@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -113,10 +113,15 @@ class Month:
         async def put(one: Lent) -> None:
             lent.append(one)
 
-        while await self.overdue.look() or await self.publisher.look(put):
+        moved = True
+        while moved:
+            before = replace(self.overdue.figures)
+            claimed = await self.publisher.look(put)
             while lent:
                 await self.publisher.publish(lent.pop())
+            await self.overdue.look()
             self.world.check()
+            moved = claimed > 0 or self.overdue.figures != before
 
     def invoice(self, month: str) -> dict[str, Line]:
         """Final lines of the invoice whose period begins then."""
