@@ -9,7 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from streams.agents.overdue import OverduePass, UnpunctualMetersError
 from streams.core.billing import BillingCycle, CarryPass, deadline_us, period_of
+from streams.core.catalogue import Catalogue
 from streams.core.lane import Claim
 from tests.integration.ledger.world import DAY_US, EVENTWISE, MINUTE_US, WINDOWED, World, values
 
@@ -442,3 +444,26 @@ async def test_what_a_forgotten_ledger_may_have_sent_is_not_carried_before_it_wa
     world.admin.execute("UPDATE ledger.doubt SET settled_at = now()")
 
     assert await carry(world) == CarryPass(1, 0, 0)
+
+
+async def test_no_worker_starts_by_meters_that_cannot_make_the_grace_of_a_customer_in_force(
+    world: World,
+) -> None:
+    """A mapping that another one has replaced is nobody's any more."""
+    versions, now_us = await world.ledger.load_catalogue()
+    catalogue = Catalogue(tuple(versions), now_us)
+    overdue = OverduePass(world.ledger.carry)
+    await world.map("a", "cus_a")
+    await world.map("b", "cus_b", anchor_us=0, billing_interval="month", grace_us=DAY_US * 2)
+    assert await overdue.check(catalogue)
+
+    await world.map("c", "cus_c", anchor_us=0, billing_interval="month")
+    with pytest.raises(UnpunctualMetersError, match=r"cus_c \(tenant c\) after 1 h of grace"):
+        await overdue.check(catalogue)
+    world.admin.execute(
+        "INSERT INTO ledger.customer (tenant_id, effective_from, customer, actor)"
+        " VALUES ('c', ledger.at(%s), 'cus_c', 'tests')",
+        (now_us // MINUTE_US * MINUTE_US,),
+    )
+
+    assert await overdue.check(catalogue)
