@@ -284,9 +284,5 @@ async def test_without_a_deadline_the_same_month_ends_with_usage_on_no_invoice(
 
     november = month.invoice(NOVEMBER)
 
-    assert {name: int(line.unbilled) for name, line in november.items()} == {
-        "calls": 140,
-        "files": 0,
-        "runs": 0,
-    }
+    assert int(november["calls"].unbilled) == 60 + 80
     assert month.books(NOVEMBER, "settled")["calls"] == 300
