@@ -163,7 +163,9 @@ class Service:
         self._start("publish", self._look)
         self._start("overdue", lambda: parts.overdue.keep_looking(parts.book, self._ledger_stands))
         self._start("dead_letters", self._pump)
-        self._start("reports", self._sweep)
+        sweep_s, known = float(self.settings.report_sweep_s), parts.facts.figures
+        sweep = parts.rejections.keep_sweeping
+        self._start("reports", lambda: sweep(sweep_s, lambda: known.went_back is not None))
         parts.feeder.start(asyncio.get_running_loop(), self._put_chunk)
 
     async def _put_chunk(self, chunk: Chunk) -> None:
@@ -251,13 +253,6 @@ class Service:
         while True:
             await self._running.dead_letters.pump()
             await asyncio.sleep(1.0)
-
-    async def _sweep(self) -> None:
-        parts = self._running
-        pause_s = float(self.settings.report_sweep_s)
-        await parts.rejections.keep_sweeping(
-            pause_s, lambda: parts.facts.figures.went_back is not None
-        )
 
     # -- what it says of itself --------------------------------------------------------------------
 

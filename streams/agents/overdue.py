@@ -5,7 +5,7 @@ into the open period instead of waiting to be sent for a closed one.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,8 +93,13 @@ class OverduePass:
             )
         return found.carried + found.parked >= LIMIT
 
-    async def keep_looking(self, book: CatalogueBook) -> None:
+    async def keep_looking(self, book: CatalogueBook, may: Callable[[], Awaitable[bool]]) -> None:
         """Compares meters and customers once, then looks for ever, at once while there is more.
+
+        Args:
+            book: the meter catalogue, waited for.
+            may: asked before each look: a ledger that went back knows nothing of what was sent, and
+                would carry what is on an invoice already.
 
         Raises:
             UnpunctualMetersError: with every meter that cannot make an invoice.
@@ -104,5 +109,5 @@ class OverduePass:
             if catalogue is None or not await self.check(catalogue):
                 await asyncio.sleep(1.0)
         while True:
-            more = await self.look()
+            more = await may() and await self.look()
             await asyncio.sleep(0.01 if more else PAUSE_S)

@@ -102,13 +102,17 @@ async def test_meters_are_compared_as_soon_as_the_ledger_answers_and_then_it_loo
             raise StoppedError
         ledger.found = CarryPass(LIMIT if len(pauses) == 1 else 0, 0, 0)
 
+    async def may() -> bool:
+        return len(pauses) != 2
+
     monkeypatch.setattr(asyncio, "sleep", sleep)
     book = CatalogueBook(Catalogues(), Clock())
     await book.refresh()
     ledger.away = True
     overdue = OverduePass(ledger)
     with pytest.raises(StoppedError):
-        await overdue.keep_looking(book)
+        await overdue.keep_looking(book, may)
     assert pauses == [1.0, 0.01, PAUSE_S]
     assert overdue.checked
+    assert ledger.asked == [LIMIT], "a ledger that went back is not asked"
     assert [value for _, _, value in overdue_samples(overdue.figures)] == [LIMIT, 0, 0]
