@@ -45,6 +45,16 @@ def states(stack: LiveStack) -> dict[str, int]:
     return {state: int(number) for state, number in rows}
 
 
+def waiting(stack: LiveStack) -> int:
+    """Units that can still be sent."""
+    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
+        row = ledger.execute(
+            "SELECT coalesce(sum(pending + held), 0) FROM ledger.balance"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None:
     stack, parts = shifted
     books = Books()
@@ -56,39 +66,38 @@ def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None
             books.note(use)
     map_customers(stack, books)
     everything = sum(units for _, units in books.windows.values())
+    # The breaker opens soon, and its probes may meet what was recorded already.
     wait_until(
-        lambda: (
-            f"all to wait and {LOST_ANSWERS} answers to be lost; {len(stack.stand_in.oracle())} are"
-        ),
-        lambda: (
-            pending(stack, books) == everything and len(stack.stand_in.oracle()) == LOST_ANSWERS
-        ),
+        lambda: f"all to wait and some answers to be lost; {len(stack.stand_in.oracle())} are",
+        lambda: pending(stack, books) == everything and len(stack.stand_in.oracle()) >= 3,
         90,
     )
+    lost = len(stack.stand_in.oracle())
 
     parts.shift("+26h")
     stack.stand_in.clear_faults()
     wait_until(
         lambda: f"everything but the doubtful to be settled: {states(stack)}",
-        lambda: not states(stack).keys() & {"pending", "ambiguous"},
+        lambda: waiting(stack) == 0 and not states(stack).keys() & {"pending", "ambiguous"},
         120,
     )
     # What broke off in the outage itself may be in doubt as well, though Stripe never had it.
     doubted = states(stack)["dead ambiguous"]
-    assert doubted >= LOST_ANSWERS
+    assert doubted >= lost
     assert states(stack).keys() <= {"recorded", "superseded", "dead ambiguous"}
     assert 0 < pending(stack, books) < everything
 
-    first = stack.tailrace("reconcile", "--yes", "--reason", "Stripe is back")
-    assert "0 findings" in first.stdout, first.stdout + first.stderr
-    assert states(stack)["dead ambiguous"] == doubted  # a sum seen once may still grow
-    parts.shift("+52h")
-    second = stack.tailrace("reconcile", "--yes", "--reason", "the sums stood still for a day")
-    assert second.returncode == 0, second.stdout + second.stderr
+    for hours, why in ((26, "a request may be in flight"), (52, "a sum seen once may grow")):
+        parts.shift(f"+{hours}h")
+        early = stack.tailrace("reconcile", "--yes", "--reason", why)
+        assert "0 findings" in early.stdout, early.stdout + early.stderr
+        assert states(stack)["dead ambiguous"] == doubted, why
+    parts.shift("+78h")
+    settled = stack.tailrace("reconcile", "--yes", "--reason", "the sums stood still for a day")
+    assert settled.returncode == 0, settled.stdout + settled.stderr
     await_settled(stack, books, 60)
     assert_exact(stack, books, doubted=doubted)
-    third = stack.tailrace("reconcile", "--yes", "--reason", "once more")
-    assert third.returncode == 0, third.stdout + third.stderr
-    assert "0 not" in third.stdout
+    again = stack.tailrace("reconcile", "--yes", "--reason", "once more")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert " 0 not " in again.stdout
     assert_exact(stack, books, doubted=doubted)
-    assert not states(stack).keys() & {"pending", "ambiguous"}
