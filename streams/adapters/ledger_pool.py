@@ -26,6 +26,7 @@ _REPEATED: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.Serializatio
 _UNAVAILABLE: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
     PoolTimeout,
     PoolClosed,
     TooManyRequests,
@@ -41,10 +42,22 @@ class LedgerRefusedError(Exception):
     """
 
 
+IDLE_MS_MAX: Final = 5_000
+"""A worker that is suspended in the middle of a transaction holds the locks of its lanes: after so
+long without a word the server ends it, and the lanes are others' again. Less than any lease."""
+
+
 class LedgerPool:
     """Connections to one ledger; every use is one transaction."""
 
-    def __init__(self, dsn: str, *, connections_max: int = 8, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        connections_max: int = 8,
+        timeout_s: float = 10.0,
+        idle_ms_max: int = IDLE_MS_MAX,
+    ) -> None:
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             dsn,
             min_size=1,
@@ -53,7 +66,10 @@ class LedgerPool:
             open=False,
             # A pooled connection may have died with its server while it lay idle.
             check=AsyncConnectionPool.check_connection,
-            kwargs={"application_name": "tailrace", "options": "-c timezone=UTC"},
+            kwargs={
+                "application_name": "tailrace",
+                "options": f"-c timezone=UTC -c idle_in_transaction_session_timeout={idle_ms_max}",
+            },
         )
 
     async def open(self) -> None:

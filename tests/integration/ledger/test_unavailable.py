@@ -45,6 +45,26 @@ async def test_connections_cut_by_the_server_are_replaced(world: World) -> None:
     assert world.balance("total") == 8
 
 
+async def test_who_sleeps_in_a_transaction_loses_its_locks(world: World) -> None:
+    """A suspended worker would else keep its lanes from all others for as long as it sleeps."""
+    await world.tell(events=(world.event("a", 4),))
+    pool = LedgerPool(world.database.dsn(world.database.login("ledger_service")), idle_ms_max=100)
+    await pool.open()
+
+    async def sleeps(conn: Connection) -> None:
+        await conn.execute("SELECT pg_advisory_xact_lock(4711)")
+        with world.database.connect() as other:
+            other.execute("SET lock_timeout = '20s'")
+            other.execute("SELECT pg_advisory_xact_lock(4711)")  # waits until it is free
+        await conn.execute("SELECT 1")
+
+    try:
+        with pytest.raises(LedgerUnavailableError, match="idle-in-transaction"):
+            await pool.run(sleeps)
+    finally:
+        await pool.close()
+
+
 async def test_a_connection_cut_in_a_transaction_keeps_nothing(database: Database) -> None:
     pool = LedgerPool(database.dsn(database.login("ledger_service")))
     await pool.open()
