@@ -89,7 +89,7 @@ def test_a_fetch_that_fails_leaves_nothing_that_looks_complete(tmp_path: Path) -
 
 
 def test_the_cache_is_under_home_unless_xdg_says_otherwise() -> None:
-    assert jars.cache_dir({"HOME": "/home/ada"}) == Path("/home/ada/.cache/tailrace/jars")
+    assert jars.cache_dir({"HOME": "/srv/ada"}) == Path("/srv/ada/.cache/tailrace/jars")
     assert jars.cache_dir({"HOME": "/h", "XDG_CACHE_HOME": "/x"}) == Path("/x/tailrace/jars")
 
 

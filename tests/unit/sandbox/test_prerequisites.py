@@ -21,7 +21,7 @@ MISSING: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "maven",
         {"jars_cached": False},
-        ["Maven", "/home/ada/.cache/tailrace/jars", "100 MB", "apt-get install maven"],
+        ["Maven", "/srv/ada/.cache/tailrace/jars", "100 MB", "apt-get install maven"],
     ),
     (
         "postgres",
