@@ -107,12 +107,9 @@ def _typed(wire: Wire) -> Decoded:
 
 
 def _event(wire: Wire) -> UsageEvent | Malformed:
-    try:
-        identity, content = unhexlify(wire.event_id.replace("-", "")), unhexlify(wire.content)
-    except ValueError:
-        identity = content = b""
-    if len(identity) != 16 or len(content) != 16:
-        path = "$.content" if _sixteen_bytes(wire.event_id.replace("-", "")) else "$.event_id"
+    identity, content = _sixteen_bytes(wire.event_id.replace("-", "")), _sixteen_bytes(wire.content)
+    if identity is None or content is None:
+        path = "$.event_id" if identity is None else "$.content"
         return Malformed("not 32 hex digits", path)
     problem = _text_problem(wire) or _key_problem(wire)
     if problem is not None:
