@@ -23,7 +23,7 @@ from streams.adapters.stripe_events import StripeEvents, open_notification
 from streams.adapters.webhook import WebhookServer
 from streams.agents.rejections import Rejections, report_samples
 from streams.settings import Settings, SettingsError
-from streams.worker import stripe_settings
+from streams.stripe_access import stripe_settings
 
 REQUIRED_BY_WEBHOOK = ("ledger_dsn", "stripe_api_key", "stripe_webhook_secret")
 log = structlog.get_logger("webhook")

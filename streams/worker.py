@@ -9,14 +9,12 @@ import os
 import random
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import faust
-import structlog
 import uvloop
 from confluent_kafka import Producer
 
@@ -25,7 +23,7 @@ from streams.adapters.clock import SystemClock
 from streams.adapters.kafka import OutputProducer, producer_config
 from streams.adapters.ledger import Ledger
 from streams.adapters.ledger_pool import LedgerPool
-from streams.adapters.stripe import StripeSettings, StripeSink
+from streams.adapters.stripe import StripeSink
 from streams.adapters.stripe_events import StripeEvents
 from streams.agents.admit import Admitter
 from streams.agents.audit_watch import AuditWatch
@@ -52,8 +50,10 @@ from streams.engine.log import LogId
 from streams.engine.packed_log import PackedLog
 from streams.engine.partitioner import home_of
 from streams.engine.settings import EngineSettings
+from streams.logs import configure_logging
 from streams.ports import LedgerUnavailableError
 from streams.settings import Settings, SettingsError
+from streams.stripe_access import request_s_max, stripe_settings
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -86,12 +86,11 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     admitter = Admitter(
         book, _outputs(settings), packed_log, clock, home_of(settings.partitions), holds.note
     )
-    request_s_max = (settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms) / 1_000
     limits = PublishLimits(
         worker=name,
         lanes=settings.publish_lanes,
         lease_s=settings.publish_lease_s,
-        request_s_max=request_s_max,
+        request_s_max=request_s_max(settings),
         rate_per_s=settings.publish_rate_per_s,
     )
     feeder = Feeder(
@@ -141,18 +140,6 @@ def _started(packed_log: PackedLog) -> Callable[[], Awaitable[None]]:
         packed_log.start()
 
     return start
-
-
-def stripe_settings(settings: Settings) -> StripeSettings:
-    """How Stripe is reached."""
-    return StripeSettings(
-        api_key=settings.stripe_api_key,
-        api_base=settings.stripe_api_base,
-        connect_timeout_s=settings.stripe_connect_timeout_ms / 1_000,
-        read_timeout_s=settings.stripe_read_timeout_ms / 1_000,
-        deadline_s=(settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms) / 1_000,
-        connections_max=max(settings.publish_lanes, 1),
-    )
 
 
 def engine_settings(settings: Settings, name: str) -> EngineSettings:
@@ -218,24 +205,3 @@ def run(settings: Settings) -> None:
     worker = faust.Worker(service.app, loglevel="WARN", redirect_stdouts=False, quiet=True)
     worker.spinner = None
     worker.execute_from_commandline()
-
-
-def configure_logging(level: str) -> None:
-    """Structured lines on stderr: readable at a terminal, JSON elsewhere."""
-    renderer: Any = (
-        structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Literal, NamedTuple
 
-from streams.adapters.stripe import StripeSettings, StripeSink
+from streams.adapters.stripe import StripeSink
 from streams.cli.audit_report import AuditFinding, StripePart
 from streams.core.instant import SECOND_US, wire_text
 from streams.settings import Settings
+from streams.stripe_access import command_settings
 
 HOUR_S: Final = 3600
 PAUSE_S: Final = 1.0
@@ -72,13 +73,7 @@ async def compare_stripe(
     Raises:
         StripeUnreadableError: Stripe was not reached or refused.
     """
-    reach = StripeSettings(
-        settings.stripe_api_key,
-        settings.stripe_api_base,
-        connect_timeout_s=settings.stripe_connect_timeout_ms / 1_000,
-        read_timeout_s=settings.stripe_read_timeout_ms / 1_000,
-    )
-    async with StripeSink(reach) as sink:
+    async with StripeSink(command_settings(settings)) as sink:
         meters = {meter.event_name: meter.id for meter in await sink.meters() if meter.active}
 
         async def sums(customer: str, event_name: str, from_s: int, to_s: int) -> Sums:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from streams.adapters.stripe import StripeSettings, StripeSink
+from streams.adapters.stripe import StripeSink
 from streams.cli.database import Connection, rows_of
 from streams.cli.reconcile_plan import NOTHING_KNOWN, Line, Side, plain, settlement, side_of
 from streams.cli.reconcile_stripe import (
@@ -30,6 +30,7 @@ from streams.core.instant import SECOND_US, wire_text
 from streams.core.meter_event import Origin
 from streams.core.reconcile import Reading, Settle, decide
 from streams.settings import Settings
+from streams.stripe_access import command_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +155,7 @@ def _ordered(lanes: list[Pair], cells: Mapping[CellKey, Side]) -> list[Pair]:
 async def _observe(
     settings: Settings, pairs: list[Pair], span: range, side: LedgerSide, budget: ReadBudget
 ) -> tuple[Observed, list[Pair]]:
-    reach = StripeSettings(
-        settings.stripe_api_key,
-        settings.stripe_api_base,
-        connect_timeout_s=settings.stripe_connect_timeout_ms / 1_000,
-        read_timeout_s=settings.stripe_read_timeout_ms / 1_000,
-    )
-    async with StripeSink(reach) as sink:
+    async with StripeSink(command_settings(settings)) as sink:
         meters = {meter.event_name: meter.id for meter in await sink.meters() if meter.active}
 
         async def ask(pair: Pair, from_s: int, to_s: int, grain: Grain) -> Mapping[int, Decimal]:

@@ -17,8 +17,9 @@ from streams.cli.database import connected, ledger_rows
 from streams.cli.options import Dir, Json, new_app
 from streams.cli.stack import resolve
 from streams.core.instant import wire_text
+from streams.logs import configure_logging
 from streams.settings import Settings
-from streams.worker import configure_logging, stripe_settings
+from streams.stripe_access import stripe_settings
 
 app = new_app("What Stripe accepted and took back later.")
 

@@ -2,12 +2,13 @@
 
 import asyncio
 
-from streams.adapters.stripe import StripeSettings, StripeSink, StripeUnreadableError
+from streams.adapters.stripe import StripeSink, StripeUnreadableError
 from streams.adapters.stripe_cycles import StripeCycle, read_cycles
 from streams.cli import terminal
 from streams.core.billing import BillingCycle, Offered, agreed_cycle
 from streams.core.instant import SECOND_US
 from streams.settings import Settings
+from streams.stripe_access import command_settings
 
 
 def cycle_at_stripe(settings: Settings, customer: str, now_us: int) -> BillingCycle | None:
@@ -32,11 +33,6 @@ def cycle_at_stripe(settings: Settings, customer: str, now_us: int) -> BillingCy
 
 
 async def _ask(settings: Settings, customer: str) -> tuple[StripeCycle, ...]:
-    reach = StripeSettings(
-        settings.stripe_api_key,
-        settings.stripe_api_base,
-        connect_timeout_s=settings.stripe_connect_timeout_ms / 1_000,
-        read_timeout_s=settings.stripe_read_timeout_ms / 1_000,
-    )
+    reach = command_settings(settings)
     async with StripeSink(reach) as sink:
         return await read_cycles(sink, customer, reach.deadline_s)

@@ -7,8 +7,8 @@ import typer
 from streams.cli import terminal
 from streams.cli.options import Dir
 from streams.cli.stack import resolve
+from streams.logs import configure_logging
 from streams.webhook import REQUIRED_BY_WEBHOOK, serve
-from streams.worker import configure_logging
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -9,7 +9,8 @@ from streams import worker
 from streams.adapters.clock import SystemClock
 from streams.engine.fail_stop import FailStop
 from streams.settings import load
-from streams.worker import HOUR_MS, build, crash_hook, engine_settings, stripe_settings
+from streams.stripe_access import stripe_settings
+from streams.worker import HOUR_MS, build, crash_hook, engine_settings
 from tests.unit.agents.parts import SETTINGS
 
 # -- the worker's wiring --------------------------------------------------------------------------
