@@ -137,6 +137,11 @@ class Settings:
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")
     crash_at: str = _setting("", _text, "for drills: STEP[:n], kill this worker at its nth passing")
 
+    @property
+    def livemode(self) -> bool:
+        """Whether the key sends real usage; a part of every identifier."""
+        return self.stripe_api_key.startswith(("sk_live", "rk_live"))
+
 
 REQUIRED_BY_WORKER: Final = ("kafka_bootstrap", "ledger_dsn", "data_dir", "stripe_api_key")
 
@@ -218,7 +223,7 @@ def _contradictions(settings: Settings) -> list[str]:
     waits_ms = settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms
     if settings.publish_lease_s * 1000 < 2 * waits_ms:
         problems.append("TAILRACE_PUBLISH_LEASE_S: must be twice the connect and read timeouts")
-    if settings.stripe_api_key.startswith(("sk_live", "rk_live")) and not settings.live:
+    if settings.livemode and not settings.live:
         problems.append("TAILRACE_STRIPE_API_KEY: is a live key; set TAILRACE_LIVE=1 to mean it")
     return problems
 

@@ -73,8 +73,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     loop = asyncio.get_running_loop()
     engine = engine_settings(settings, name)
     pool = LedgerPool(settings.ledger_dsn)
-    livemode = settings.stripe_api_key.startswith(("sk_live", "rk_live"))
-    ledger = Ledger(pool, account=settings.stripe_account, livemode=livemode)
+    ledger = Ledger(pool, account=settings.stripe_account, livemode=settings.livemode)
     sink = StripeSink(stripe_settings(settings))
     packed_log = PackedLog(
         Producer(packed_producer_config(engine)),

@@ -88,8 +88,7 @@ class Comparison:
 
 def origin_of(settings: Settings, ledger_id: str) -> Origin:
     """Who sends, for the identifiers of net meter events."""
-    livemode = settings.stripe_api_key.startswith(("sk_live", "rk_live"))
-    return Origin(settings.stripe_account, livemode, ledger_id)
+    return Origin(settings.stripe_account, settings.livemode, ledger_id)
 
 
 def compare_cells(
