@@ -3130,11 +3130,10 @@ BEGIN
     IF o.delta >= 0 THEN
         RETURN NULL;
     END IF;
+    period_from := ledger.period_start(coalesce(c.anchor, ledger.at(0)),
+                                       coalesce(c.billing_interval, 'month'), now());
     period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
                                    coalesce(c.billing_interval, 'month'), now());
-    period_from := period_to - CASE coalesce(c.billing_interval, 'month')
-        WHEN 'day' THEN interval '1 day' WHEN 'week' THEN interval '7 days'
-        WHEN 'month' THEN interval '1 month' ELSE interval '1 year' END;
     -- The same lock as corrections: two must not both fit into the same rest.
     PERFORM pg_advisory_xact_lock(hashtextextended('ledger.correct ' || o.tenant_id, 0));
     SELECT coalesce(sum(b.total + b.decided), 0) INTO present FROM ledger.balance b
