@@ -1,6 +1,5 @@
 """What a correction is about: options of the command line → tenant, metric, instant, units, key."""
 
-from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -9,9 +8,9 @@ import psycopg
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, decision_rows, rows
 from streams.cli.errors import UnavailableError, UsageProblemError
+from streams.cli.options import read_instant
 from streams.cli.stack import Stack
 from streams.core.identity import event_id
-from streams.core.instant import to_us
 from streams.core.quantity import to_units
 
 
@@ -68,7 +67,7 @@ def wanted_correction(  # noqa: PLR0913, PLR0917 - one parameter an option
             )
         units = _units(ledger, target.metric, target.occurred_us, delta)
         return Wanted(tenant, target.metric, target.occurred_us, units, key, target.event_id)
-    instant_us = _instant(window or "")
+    instant_us = read_instant("--window", window or "", "2026-11-29T10:00:00Z")
     units = _units(ledger, metric or "", instant_us, delta)
     return Wanted(tenant, metric or "", instant_us, units, key, None)
 
@@ -132,13 +131,3 @@ def _units(ledger: Connection, metric: str, instant_us: int, delta: str) -> int:
         return to_units(delta.removeprefix("+"), int(found[0]["scale"]))
     except ValueError as error:
         raise UsageProblemError(f"--delta: {delta!r} {error}", fix="`--delta -20`") from error
-
-
-def _instant(text: str) -> int:
-    try:
-        return to_us(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise UsageProblemError(
-            f"--window: {text!r} is no instant with a time zone",
-            fix="`--window 2026-11-29T10:00:00Z`",
-        ) from error

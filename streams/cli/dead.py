@@ -1,7 +1,6 @@
 """`tailrace dead list|show|redrive`: what cannot be used or sent, and how it goes on."""
 
 import shlex
-from datetime import datetime
 from typing import Annotated, Any
 
 import psycopg
@@ -11,11 +10,10 @@ from streams.cli import terminal
 from streams.cli.database import Connection, connected, decision_rows
 from streams.cli.deciding import Row, decided_text, need_reason, refused_text
 from streams.cli.errors import FINDING, UsageProblemError
-from streams.cli.options import Dir, Json, Reason, Yes, new_app
+from streams.cli.options import Dir, Json, Reason, Yes, instant_option, new_app
 from streams.cli.parked_show import show_item
 from streams.cli.queues import Limit, Tenant, list_items
 from streams.cli.stack import resolve
-from streams.core.instant import to_us
 
 app = new_app("What cannot be used or sent: malformed, refused, exhausted, ambiguous.")
 
@@ -88,8 +86,8 @@ def redrive(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         "items": items or None,
         "cause": cause,
         "tenant": tenant,
-        "from_us": _instant("--from", from_text),
-        "to_us": _instant("--to", to_text),
+        "from_us": instant_option("--from", from_text),
+        "to_us": instant_option("--to", to_text),
         "proof": proof,
     }
     with connected(resolve(directory).need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
@@ -170,18 +168,6 @@ def _subject(row: Row) -> str:
         f"{row['parked_id']} ({row['reason']}: {row['units']} units for {row['customer']}, "
         f"{row['event_name']}, {row['identifier']})"
     )
-
-
-def _instant(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return to_us(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise UsageProblemError(
-            f"{option}: {text!r} is no instant with a time zone",
-            fix=f"`{option} 2026-12-01T00:00:00Z`",
-        ) from error
 
 
 def _command(

@@ -58,19 +58,26 @@ def new_app(help_text: str) -> typer.Typer:
 
 
 def instant_option(option: str, text: str | None) -> int | None:
+    """Microseconds of an instant that need not be given.
+
+    Raises:
+        UsageProblemError: the text is none.
+    """
+    return None if text is None else read_instant(option, text)
+
+
+def read_instant(option: str, text: str, example: str = "2026-12-01T00:00:00Z") -> int:
     """Microseconds of an instant with its time zone, such as `2026-12-01T00:00:00Z`.
 
     Raises:
         UsageProblemError: the text is none.
     """
-    if text is None:
-        return None
     try:
         return to_us(datetime.fromisoformat(text))
     except ValueError as error:
         raise UsageProblemError(
             f"{option}: {text!r} is no instant with a time zone",
-            fix=f"`{option} 2026-12-01T00:00:00Z`",
+            fix=f"`{option} {example}`",
         ) from error
 
 
