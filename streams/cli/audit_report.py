@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streams.cli.document import instant_text
 from streams.core.audit import Judgment
 from streams.core.audit_names import Named
 from streams.core.instant import wire_text
@@ -156,7 +157,7 @@ class AuditReport:
         registry, stripe = self.registry, self.stripe
         return {
             "source": self.source,
-            "since": None if self.since_us is None else wire_text(self.since_us),
+            "since": instant_text(self.since_us),
             "at": wire_text(self.at_us),
             "registry": {
                 "identities": registry.identities("usage"),

@@ -9,9 +9,10 @@ from streams.cli.correct_show import document, lines
 from streams.cli.correct_target import Wanted, reversal, wanted_correction
 from streams.cli.database import Connection, connected, decision_rows
 from streams.cli.deciding import need_reason
+from streams.cli.document import instant_text, timed
 from streams.cli.errors import USAGE, UsageProblemError
 from streams.cli.options import Dir, Into, Json, Reason, Where, Yes, new_app
-from streams.cli.queues import Tenant, instant_text
+from streams.cli.queues import Tenant
 from streams.cli.stack import resolve
 
 app = new_app("Signed corrections.")
@@ -101,8 +102,8 @@ def list_corrections(
         proposals = decision_rows(ledger, "proposals", which)
         booked = decision_rows(ledger, "corrections", {"tenant": tenant, "key": None})
     if as_json:
-        listed = [_timed(row) for row in booked] if show_all else []
-        terminal.emit_json({"proposals": [_timed(row) for row in proposals], "booked": listed})
+        listed = [timed(row) for row in booked] if show_all else []
+        terminal.emit_json({"proposals": [timed(row) for row in proposals], "booked": listed})
         return
     heads = ("number", "state", "tenant", "metric", "units", "key", "by", "reason")
     rows = [
@@ -280,15 +281,6 @@ def _decided(known: dict[str, Any]) -> str:
         f"{known['proposal_id']} was {known['state']} by {known['decided_by']} at {at}: "
         f"{known['why']}"
     )
-
-
-def _timed(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        (name.removesuffix("_us") + "_at" if name.endswith("_us") else name): (
-            instant_text(value) if name.endswith("_us") else value
-        )
-        for name, value in row.items()
-    }
 
 
 APPS = {"correct": app}

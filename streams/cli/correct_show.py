@@ -5,7 +5,7 @@ from typing import Any
 
 from streams.cli import terminal
 from streams.cli.correct_target import Wanted
-from streams.cli.queues import instant_text
+from streams.cli.document import instant_text
 from streams.core.quantity import from_units
 
 Plan = dict[str, Any]

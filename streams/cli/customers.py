@@ -10,6 +10,7 @@ import typer
 
 from streams.cli import cycles, terminal
 from streams.cli.database import Connection, connected, ledger_rows
+from streams.cli.document import instant_text
 from streams.cli.errors import UsageProblemError
 from streams.cli.options import (
     Dir,
@@ -189,7 +190,7 @@ def list_customers(directory: Dir = None, as_json: Json = False) -> None:
             line.tenant_id,
             line.customer,
             _from(line.effective_from_us),
-            "" if line.anchor_us is None else wire_text(line.anchor_us),
+            instant_text(line.anchor_us),
             line.billing_interval or "",
             document["grace_s"],
             document["deadline"],
@@ -246,7 +247,7 @@ def _document(line: Mapped) -> dict[str, Any]:
         "tenant_id": line.tenant_id,
         "customer": line.customer,
         "effective_from": wire_text(line.effective_from_us),
-        "anchor": None if line.anchor_us is None else wire_text(line.anchor_us),
+        "anchor": instant_text(line.anchor_us),
         "interval": line.billing_interval,
         "grace_s": None if line.grace_us is None else line.grace_us // 1_000_000,
         "actor": line.actor,

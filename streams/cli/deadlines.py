@@ -6,6 +6,7 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import connected, ledger_rows
+from streams.cli.document import instant_text
 from streams.cli.errors import FINDING
 from streams.cli.options import Dir, Json
 from streams.cli.stack import resolve
@@ -154,7 +155,7 @@ def _document(line: Judged, now_us: int) -> dict[str, Any]:
         "paused": amount.paused,
         "amounts": amount.amounts,
         "units": amount.units,
-        "moves_at": None if amount.moves_at_us is None else wire_text(amount.moves_at_us),
+        "moves_at": instant_text(amount.moves_at_us),
     }
 
 

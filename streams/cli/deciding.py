@@ -15,8 +15,8 @@ import typer
 from streams.cli import terminal
 from streams.cli.boundary import explain
 from streams.cli.database import Connection, connected, decision_rows
+from streams.cli.document import instant_text
 from streams.cli.errors import FINDING, UsageProblemError
-from streams.cli.queues import instant_text
 
 Row = dict[str, Any]
 

@@ -7,9 +7,10 @@ import msgspec
 
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, decision_rows
+from streams.cli.document import instant_text, timed
 from streams.cli.errors import UsageProblemError
 from streams.cli.parked_versions import Version, read_versions
-from streams.cli.queues import instant_text, rule_of
+from streams.cli.queues import rule_of
 from streams.cli.stack import Stack
 from streams.core.instant import SECOND_US
 from streams.core.quantity import from_units
@@ -278,18 +279,8 @@ def _document(
             )
         } | {"state": parked["request_state"]},
         "versions": [version.document() for version in versions],
-        "attempts": [_timed(attempt) for attempt in attempts],
-        "decisions": [_timed(decision) for decision in decisions],
+        "attempts": [timed(attempt) for attempt in attempts],
+        "decisions": [timed(decision) for decision in decisions],
         "detail": msgspec.json.decode(parked["detail"]),
         "outcomes": [{"command": command, "effect": effect} for command, effect in outcomes],
     }  # fmt: skip
-
-
-def _timed(row: Row) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for name, value in row.items():
-        if name.endswith("_us"):
-            shown[name.removesuffix("_us") + "_at"] = instant_text(value)
-        else:
-            shown[name] = msgspec.json.decode(value) if name == "detail" else value
-    return shown

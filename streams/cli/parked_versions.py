@@ -12,8 +12,8 @@ import psycopg
 
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, decision_rows, rows
+from streams.cli.document import instant_text
 from streams.cli.errors import UnavailableError
-from streams.cli.queues import instant_text
 from streams.cli.stack import Stack
 from streams.core.quantity import to_units
 

@@ -7,7 +7,7 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import connected, row, rows
-from streams.core.instant import wire_text
+from streams.cli.document import instant_text
 
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant's.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Items shown, at most.")]
@@ -50,11 +50,6 @@ def rule_of(item: dict[str, Any]) -> str:
     """The rule that parked an item, as its evidence tells it."""
     detail = msgspec.json.decode(item["detail"])
     return str(detail.get("rule", "")) if isinstance(detail, dict) else ""
-
-
-def instant_text(instant_us: int | None) -> str | None:
-    """The wire form, where there is an instant."""
-    return None if instant_us is None else wire_text(instant_us)
 
 
 def _document(item: dict[str, Any]) -> dict[str, Any]:

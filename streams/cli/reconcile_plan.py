@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, assert_never
 
+from streams.cli.document import instant_text
 from streams.cli.reconcile_stripe import CellKey
 from streams.core.instant import SECOND_US, wire_text
 from streams.core.meter_event import Cell, MeterEvent, Origin, freeze_proven
@@ -130,7 +131,7 @@ class Line:
             "reasons": list(self.side.reasons),
             "decision": type(decision).__name__.lower(),
             "net_units": str(decision.net_units) if isinstance(decision, Settle) else None,
-            "not_before": None if until_us is None else wire_text(until_us),
+            "not_before": instant_text(until_us),
             "next": self.next_step,
             "outcome": self.outcome,
         }

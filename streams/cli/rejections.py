@@ -14,9 +14,9 @@ from streams.adapters.stripe_events import StripeEvents
 from streams.agents.rejections import Rejections
 from streams.cli import terminal
 from streams.cli.database import connected, ledger_rows
+from streams.cli.document import instant_text
 from streams.cli.options import Dir, Json, new_app
 from streams.cli.stack import resolve
-from streams.core.instant import wire_text
 from streams.logs import configure_logging
 from streams.settings import Settings
 from streams.stripe_access import stripe_settings
@@ -86,21 +86,21 @@ def _document(
 ) -> dict[str, Any]:
     swept_us = state[0]
     return {
-        "swept_until": _text(swept_us),
+        "swept_until": instant_text(swept_us),
         "reports": [
             {
                 "event_id": event_id,
                 "event_type": event_type,
                 "event_name": event_name,
-                "validation_start": _text(start_us),
-                "validation_end": _text(end_us),
+                "validation_start": instant_text(start_us),
+                "validation_end": instant_text(end_us),
                 "error_count": error_count,
                 "named": named,
                 "unnamed": unnamed,
                 "meter_events": meter_events,
                 "codes": msgspec.json.decode(codes),
                 "noted_by": noted_by,
-                "noted_at": _text(noted_us),
+                "noted_at": instant_text(noted_us),
             }
             for (
                 event_id, event_type, event_name, start_us, end_us, error_count, unnamed, noted_by,
@@ -111,10 +111,10 @@ def _document(
             {
                 "customer": customer,
                 "event_name": event_name,
-                "window_start": _text(start_us),
-                "window_end": _text(end_us),
+                "window_start": instant_text(start_us),
+                "window_end": instant_text(end_us),
                 "reason": reason,
-                "noted_at": _text(noted_us),
+                "noted_at": instant_text(noted_us),
             }
             for customer, event_name, start_us, end_us, reason, noted_us in doubts
         ],
@@ -148,10 +148,6 @@ def _lines(document: dict[str, Any]) -> list[str]:
 def _doubt(one: dict[str, Any]) -> tuple[str, ...]:
     names = ("customer", "event_name", "window_start", "window_end", "reason")
     return tuple(one[name] for name in names)
-
-
-def _text(instant_us: int | None) -> str | None:
-    return None if instant_us is None else wire_text(instant_us)
 
 
 APPS = {"rejections": app}

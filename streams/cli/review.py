@@ -7,9 +7,10 @@ import typer
 
 from streams.cli.database import Connection, decision_rows
 from streams.cli.deciding import Act, Row, decide
+from streams.cli.document import instant_text
 from streams.cli.options import Dir, Into, Json, Reason, Yes, new_app
 from streams.cli.parked_show import show_item
-from streams.cli.queues import Items, Limit, Tenant, instant_text, list_items
+from streams.cli.queues import Items, Limit, Tenant, list_items
 from streams.cli.stack import resolve
 from streams.core.instant import wire_text
 

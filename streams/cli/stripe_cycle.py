@@ -33,6 +33,5 @@ def cycle_at_stripe(settings: Settings, customer: str, now_us: int) -> BillingCy
 
 
 async def _ask(settings: Settings, customer: str) -> tuple[StripeCycle, ...]:
-    reach = command_settings(settings)
-    async with StripeSink(reach) as sink:
-        return await read_cycles(sink, customer, reach.deadline_s)
+    async with StripeSink(command_settings(settings)) as sink:
+        return await read_cycles(sink, customer)

@@ -7,13 +7,13 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, row, rows
+from streams.cli.document import instant_text
 from streams.cli.errors import FINDING, UnavailableError
 from streams.cli.options import Dir, Json
 from streams.cli.stack import Stack, resolve
 from streams.cli.trace_read import Journey, Recorded, read_journey
 from streams.cli.trace_show import document, steps
 from streams.core.identity import correction_id, event_id
-from streams.core.instant import wire_text
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -76,10 +76,7 @@ def _from_registry(registry: Connection, tenant: str, key: str) -> tuple[str, li
 def _show(tenant: str, event_key: str, journeys: list[Journey]) -> None:
     for journey in journeys:
         terminal.data(f"{tenant} {event_key}: {journey.recorded.kind} {journey.recorded.event_id}")
-        listed = [
-            ("" if step.at_us is None else wire_text(step.at_us), step.name, step.text)
-            for step in steps(journey)
-        ]
+        listed = [(instant_text(step.at_us), step.name, step.text) for step in steps(journey)]
         for line in terminal.table(("at", "step", ""), listed):
             terminal.data(line)
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import msgspec
-
+from streams.cli.document import instant_text, timed
 from streams.cli.trace_read import Journey
 from streams.core.instant import MINUTE_US, SECOND_US, wire_text
 
@@ -150,32 +149,19 @@ def document(journey: Journey) -> dict[str, Any]:
             "end": wire_text(series.window_end_us),
             "version": series.catalogue_version,
         },
-        "parked": [_timed(row) for row in journey.parked],
-        "levels": [_timed(row) for row in journey.levels],
-        "entries": [_timed(row) for row in journey.entries],
-        "meter_events": [_timed(row) for row in journey.meter_events],
-        "attempts": [_timed(row) for row in journey.attempts],
-        "waiting": [_timed(row) for row in journey.waiting],
-        "sealed_at": None if journey.sealed_us is None else wire_text(journey.sealed_us),
+        "parked": [timed(row) for row in journey.parked],
+        "levels": [timed(row) for row in journey.levels],
+        "entries": [timed(row) for row in journey.entries],
+        "meter_events": [timed(row) for row in journey.meter_events],
+        "attempts": [timed(row) for row in journey.attempts],
+        "waiting": [timed(row) for row in journey.waiting],
+        "sealed_at": instant_text(journey.sealed_us),
         "steps": [
             {
-                "at": None if step.at_us is None else wire_text(step.at_us),
+                "at": instant_text(step.at_us),
                 "step": step.name,
                 "text": step.text,
             }
             for step in steps(journey)
         ],
     }
-
-
-def _timed(row: dict[str, Any]) -> dict[str, Any]:
-    """Columns `x_us` become `x_at` on the wire; JSON texts become JSON."""
-    shown: dict[str, Any] = {}
-    for name, value in row.items():
-        if name.endswith("_us"):
-            shown[name.removesuffix("_us") + "_at"] = None if value is None else wire_text(value)
-        elif name == "detail":
-            shown[name] = None if value is None else msgspec.json.decode(value)
-        else:
-            shown[name] = value
-    return shown
