@@ -119,13 +119,13 @@ CREATE TABLE ledger.customer (
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.customer
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
 
--- End of the billing period that contains an instant: the first anchor + k intervals after it.
+-- Edges of billing periods around an instant: anchor + k intervals, some before it and some after.
 -- Months are counted from the anchor itself, so the 31st stays the 31st where there is one.
-CREATE FUNCTION ledger.period_end(anchor timestamptz, billing_interval text, at timestamptz)
-RETURNS timestamptz
+CREATE FUNCTION ledger.period_edges(anchor timestamptz, billing_interval text, at timestamptz)
+RETURNS SETOF timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT min(edge) AT TIME ZONE 'UTC'
+    SELECT edge AT TIME ZONE 'UTC'
     FROM (SELECT anchor AT TIME ZONE 'UTC' AS a, at AT TIME ZONE 'UTC' AS t) AS utc,
          LATERAL (SELECT CASE billing_interval WHEN 'day' THEN interval '1 day'
                              WHEN 'week' THEN interval '7 days'
@@ -139,7 +139,23 @@ AS $$
                              END AS near) AS guess,
          LATERAL (SELECT a + step * k::double precision AS edge
                   FROM generate_series(near - 1, near + 2) AS k) AS edges
-    WHERE edge > t
+$$;
+
+-- End of the billing period that contains an instant: the first edge after it.
+CREATE FUNCTION ledger.period_end(anchor timestamptz, billing_interval text, at timestamptz)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT min(edge) FROM ledger.period_edges(anchor, billing_interval, at) AS edge WHERE edge > at
+$$;
+
+-- Its start: the last edge that is not after the instant. Not the end minus an interval: the month
+-- before 28 February may begin on the 31st.
+CREATE FUNCTION ledger.period_start(anchor timestamptz, billing_interval text, at timestamptz)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT max(edge) FROM ledger.period_edges(anchor, billing_interval, at) AS edge WHERE edge <= at
 $$;
 
 -- Last instant at which usage of `at` still reaches its invoice; NULL: not known for this customer.

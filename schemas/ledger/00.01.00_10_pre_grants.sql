@@ -27,7 +27,9 @@ GRANT UPDATE (system_identifier, timeline, registered_at, registered_by) ON ledg
     TO ledger_service;
 
 GRANT EXECUTE ON FUNCTION ledger.us(timestamptz), ledger.at(bigint),
-    ledger.interval_setting(text), ledger.period_end(timestamptz, text, timestamptz),
+    ledger.interval_setting(text), ledger.period_edges(timestamptz, text, timestamptz),
+    ledger.period_end(timestamptz, text, timestamptz),
+    ledger.period_start(timestamptz, text, timestamptz),
     ledger.billing_deadline(timestamptz, text, interval, timestamptz)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.unknown_meter(text, integer),

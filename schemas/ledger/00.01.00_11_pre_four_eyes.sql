@@ -55,29 +55,6 @@ CREATE TRIGGER once BEFORE UPDATE ON ledger.proposal
 CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.proposal
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
 
--- Start of the billing period that contains an instant; see `period_end`. Not its end minus an
--- interval: the month before 28 February may begin on the 31st.
-CREATE FUNCTION ledger.period_start(anchor timestamptz, billing_interval text, at timestamptz)
-RETURNS timestamptz
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT max(edge) AT TIME ZONE 'UTC'
-    FROM (SELECT anchor AT TIME ZONE 'UTC' AS a, at AT TIME ZONE 'UTC' AS t) AS utc,
-         LATERAL (SELECT CASE billing_interval WHEN 'day' THEN interval '1 day'
-                             WHEN 'week' THEN interval '7 days'
-                             WHEN 'month' THEN interval '1 month'
-                             ELSE interval '12 months' END AS step) AS cycle,
-         LATERAL (SELECT CASE WHEN billing_interval IN ('day', 'week')
-                             THEN floor(extract(epoch FROM t - a) / extract(epoch FROM step))
-                             ELSE floor(((extract(year FROM t) - extract(year FROM a)) * 12
-                                         + extract(month FROM t) - extract(month FROM a))
-                                        / CASE billing_interval WHEN 'month' THEN 1 ELSE 12 END)
-                             END AS near) AS guess,
-         LATERAL (SELECT a + step * k::double precision AS edge
-                  FROM generate_series(near - 1, near + 1) AS k) AS edges
-    WHERE edge <= t
-$$;
-
 -- Where a person's amount for a window goes: into that window, or into the open period when the
 -- window's own invoice is closed. Which of the two is never guessed: `problem` asks.
 CREATE FUNCTION ledger.place_amount(
@@ -485,7 +462,6 @@ $$;
 
 GRANT SELECT ON ledger.proposal TO ledger_reader;
 REVOKE ALL ON FUNCTION ledger.guard_proposal(),
-    ledger.period_start(timestamptz, text, timestamptz),
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.set_correction_limit(bigint, text, text),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
@@ -496,7 +472,7 @@ REVOKE ALL ON FUNCTION ledger.guard_proposal(),
     ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text),
     ledger.reject_proposal(bigint, text), ledger.redrive_course(ledger.meter_event, text)
     FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION ledger.period_start(timestamptz, text, timestamptz),
+GRANT EXECUTE ON FUNCTION
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.lp(text),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),

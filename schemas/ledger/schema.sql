@@ -192,13 +192,13 @@ CREATE TABLE ledger.customer (
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.customer
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
 
--- End of the billing period that contains an instant: the first anchor + k intervals after it.
+-- Edges of billing periods around an instant: anchor + k intervals, some before it and some after.
 -- Months are counted from the anchor itself, so the 31st stays the 31st where there is one.
-CREATE FUNCTION ledger.period_end(anchor timestamptz, billing_interval text, at timestamptz)
-RETURNS timestamptz
+CREATE FUNCTION ledger.period_edges(anchor timestamptz, billing_interval text, at timestamptz)
+RETURNS SETOF timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT min(edge) AT TIME ZONE 'UTC'
+    SELECT edge AT TIME ZONE 'UTC'
     FROM (SELECT anchor AT TIME ZONE 'UTC' AS a, at AT TIME ZONE 'UTC' AS t) AS utc,
          LATERAL (SELECT CASE billing_interval WHEN 'day' THEN interval '1 day'
                              WHEN 'week' THEN interval '7 days'
@@ -212,7 +212,23 @@ AS $$
                              END AS near) AS guess,
          LATERAL (SELECT a + step * k::double precision AS edge
                   FROM generate_series(near - 1, near + 2) AS k) AS edges
-    WHERE edge > t
+$$;
+
+-- End of the billing period that contains an instant: the first edge after it.
+CREATE FUNCTION ledger.period_end(anchor timestamptz, billing_interval text, at timestamptz)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT min(edge) FROM ledger.period_edges(anchor, billing_interval, at) AS edge WHERE edge > at
+$$;
+
+-- Its start: the last edge that is not after the instant. Not the end minus an interval: the month
+-- before 28 February may begin on the 31st.
+CREATE FUNCTION ledger.period_start(anchor timestamptz, billing_interval text, at timestamptz)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT max(edge) FROM ledger.period_edges(anchor, billing_interval, at) AS edge WHERE edge <= at
 $$;
 
 -- Last instant at which usage of `at` still reaches its invoice; NULL: not known for this customer.
@@ -1586,7 +1602,9 @@ GRANT UPDATE (system_identifier, timeline, registered_at, registered_by) ON ledg
     TO ledger_service;
 
 GRANT EXECUTE ON FUNCTION ledger.us(timestamptz), ledger.at(bigint),
-    ledger.interval_setting(text), ledger.period_end(timestamptz, text, timestamptz),
+    ledger.interval_setting(text), ledger.period_edges(timestamptz, text, timestamptz),
+    ledger.period_end(timestamptz, text, timestamptz),
+    ledger.period_start(timestamptz, text, timestamptz),
     ledger.billing_deadline(timestamptz, text, interval, timestamptz)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.unknown_meter(text, integer),
@@ -1658,29 +1676,6 @@ CREATE TRIGGER once BEFORE UPDATE ON ledger.proposal
     FOR EACH ROW EXECUTE FUNCTION ledger.guard_proposal();
 CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.proposal
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
-
--- Start of the billing period that contains an instant; see `period_end`. Not its end minus an
--- interval: the month before 28 February may begin on the 31st.
-CREATE FUNCTION ledger.period_start(anchor timestamptz, billing_interval text, at timestamptz)
-RETURNS timestamptz
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT max(edge) AT TIME ZONE 'UTC'
-    FROM (SELECT anchor AT TIME ZONE 'UTC' AS a, at AT TIME ZONE 'UTC' AS t) AS utc,
-         LATERAL (SELECT CASE billing_interval WHEN 'day' THEN interval '1 day'
-                             WHEN 'week' THEN interval '7 days'
-                             WHEN 'month' THEN interval '1 month'
-                             ELSE interval '12 months' END AS step) AS cycle,
-         LATERAL (SELECT CASE WHEN billing_interval IN ('day', 'week')
-                             THEN floor(extract(epoch FROM t - a) / extract(epoch FROM step))
-                             ELSE floor(((extract(year FROM t) - extract(year FROM a)) * 12
-                                         + extract(month FROM t) - extract(month FROM a))
-                                        / CASE billing_interval WHEN 'month' THEN 1 ELSE 12 END)
-                             END AS near) AS guess,
-         LATERAL (SELECT a + step * k::double precision AS edge
-                  FROM generate_series(near - 1, near + 1) AS k) AS edges
-    WHERE edge <= t
-$$;
 
 -- Where a person's amount for a window goes: into that window, or into the open period when the
 -- window's own invoice is closed. Which of the two is never guessed: `problem` asks.
@@ -2089,7 +2084,6 @@ $$;
 
 GRANT SELECT ON ledger.proposal TO ledger_reader;
 REVOKE ALL ON FUNCTION ledger.guard_proposal(),
-    ledger.period_start(timestamptz, text, timestamptz),
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.set_correction_limit(bigint, text, text),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
@@ -2100,7 +2094,7 @@ REVOKE ALL ON FUNCTION ledger.guard_proposal(),
     ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text),
     ledger.reject_proposal(bigint, text), ledger.redrive_course(ledger.meter_event, text)
     FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION ledger.period_start(timestamptz, text, timestamptz),
+GRANT EXECUTE ON FUNCTION
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.lp(text),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
