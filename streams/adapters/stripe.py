@@ -7,6 +7,8 @@ this client library and stays in this file. What an observation means is decided
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from types import TracebackType
@@ -171,17 +173,31 @@ class StripeSink:
             return observe_error(error)
         return observe_success(response)
 
+    @asynccontextmanager
+    async def reading(self, what: str, requests: int = 1) -> AsyncIterator[None]:
+        """Around everything that is read of Stripe: one time limit and one name for its failures.
+
+        Args:
+            what: Whose reading it is, for the message.
+            requests: How many deadlines it may take.
+
+        Raises:
+            StripeUnreadableError: Stripe was not reached or refused.
+        """
+        try:
+            async with asyncio.timeout(self.settings.deadline_s * requests):
+                yield
+        except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
+            raise StripeUnreadableError(what, observe_error(error)) from None
+
     async def account_id(self) -> str:
         """The account the key belongs to: part of every identifier.
 
         Raises:
             StripeUnreadableError: Stripe was not reached or refused.
         """
-        try:
-            async with asyncio.timeout(self.settings.deadline_s):
-                return (await self.client.v1.accounts.retrieve_current_async()).id
-        except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
-            raise StripeUnreadableError("account", observe_error(error)) from None
+        async with self.reading("account"):
+            return (await self.client.v1.accounts.retrieve_current_async()).id
 
     async def meters(self) -> tuple[LiveMeter, ...]:
         """All meters of the account.
@@ -189,12 +205,9 @@ class StripeSink:
         Raises:
             StripeUnreadableError: Stripe was not reached or refused.
         """
-        try:
-            async with asyncio.timeout(self.settings.deadline_s):
-                page = await self.client.v1.billing.meters.list_async({"limit": 100})
-                return tuple([_live_meter(meter) async for meter in page.auto_paging_iter()])
-        except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
-            raise StripeUnreadableError("meters", observe_error(error)) from None
+        async with self.reading("meters"):
+            page = await self.client.v1.billing.meters.list_async({"limit": 100})
+            return tuple([_live_meter(meter) async for meter in page.auto_paging_iter()])
 
     async def meter(self, meter_id: str) -> LiveMeter:
         """One meter.
@@ -202,11 +215,8 @@ class StripeSink:
         Raises:
             StripeUnreadableError: Stripe was not reached, or knows no such meter.
         """
-        try:
-            async with asyncio.timeout(self.settings.deadline_s):
-                return _live_meter(await self.client.v1.billing.meters.retrieve_async(meter_id))
-        except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
-            raise StripeUnreadableError(f"meter {meter_id}", observe_error(error)) from None
+        async with self.reading(f"meter {meter_id}"):
+            return _live_meter(await self.client.v1.billing.meters.retrieve_async(meter_id))
 
     async def event_summaries(
         self, customer: str, meter_id: str, start_s: int, end_s: int, grouping: Grouping | None
@@ -223,12 +233,8 @@ class StripeSink:
         Raises:
             StripeUnreadableError: Stripe was not reached or refused.
         """
-        try:
-            async with asyncio.timeout(self.settings.deadline_s):
-                return await self._summaries(customer, meter_id, start_s, end_s, grouping)
-        except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
-            what = f"event summaries of {customer} on {meter_id}"
-            raise StripeUnreadableError(what, observe_error(error)) from None
+        async with self.reading(f"event summaries of {customer} on {meter_id}"):
+            return await self._summaries(customer, meter_id, start_s, end_s, grouping)
 
     async def _summaries(
         self, customer: str, meter_id: str, start_s: int, end_s: int, grouping: Grouping | None

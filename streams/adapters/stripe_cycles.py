@@ -1,13 +1,10 @@
 """A customer's subscriptions at Stripe → the billing cycles that they are invoiced by."""
 
-import asyncio
 from dataclasses import dataclass
 
-import aiohttp
 import stripe
 
-from streams.adapters.stripe import StripeSink, StripeUnreadableError
-from streams.adapters.stripe_wire import observe_error
+from streams.adapters.stripe import StripeSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +21,15 @@ class StripeCycle:
     """Intervals in a period."""
 
 
-async def read_cycles(
-    sink: StripeSink, customer: str, deadline_s: float
-) -> tuple[StripeCycle, ...]:
+async def read_cycles(sink: StripeSink, customer: str) -> tuple[StripeCycle, ...]:
     """The cycles of a customer's subscriptions that are not cancelled.
 
     Raises:
         StripeUnreadableError: Stripe was not reached, or the key may not read subscriptions.
     """
-    try:
-        async with asyncio.timeout(deadline_s):
-            page = await sink.client.v1.subscriptions.list_async(
-                {"customer": customer, "limit": 100}
-            )
-            return tuple([_cycle(found) async for found in page.auto_paging_iter()])
-    except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
-        what = f"subscriptions of {customer}"
-        raise StripeUnreadableError(what, observe_error(error)) from None
+    async with sink.reading(f"subscriptions of {customer}"):
+        page = await sink.client.v1.subscriptions.list_async({"customer": customer, "limit": 100})
+        return tuple([_cycle(found) async for found in page.auto_paging_iter()])
 
 
 def _cycle(subscription: stripe.Subscription) -> StripeCycle:

@@ -4,16 +4,13 @@ In: what arrives at the webhook endpoint, or a time. Out: events, never believed
 or our own request to Stripe.
 """
 
-import asyncio
 import re
 from typing import Final, NamedTuple
 
-import aiohttp
 import msgspec
 import stripe
 
 from streams.adapters.stripe import StripeSink, StripeUnreadableError
-from streams.adapters.stripe_wire import observe_error
 from streams.core.instant import wire_text
 from streams.core.observation import Answer
 from streams.core.rejection import REPORT_TYPES
@@ -68,8 +65,6 @@ class StripeEvents:
     """Error reports as Stripe keeps them, for 30 days."""
 
     def __init__(self, sink: StripeSink) -> None:
-        self._client = sink.client
-        self._deadline_s = sink.settings.deadline_s
         self._sink = sink
 
     async def event(self, event_id: str) -> bytes:
@@ -78,12 +73,9 @@ class StripeEvents:
         Raises:
             StripeUnreadableError: Stripe was not reached, refused, or knows no such event.
         """
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                path = f"/v2/core/events/{event_id}"
-                response = await self._client.raw_request_async("get", path)
-        except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
-            raise StripeUnreadableError(f"event {event_id}", observe_error(error)) from None
+        async with self._sink.reading(f"event {event_id}"):
+            path = f"/v2/core/events/{event_id}"
+            response = await self._sink.client.raw_request_async("get", path)
         return str(response.body).encode()
 
     async def reports_since(self, since_us: int) -> tuple[Told, ...]:
@@ -95,18 +87,15 @@ class StripeEvents:
         Raises:
             StripeUnreadableError: Stripe was not reached or refused.
         """
-        try:
-            async with asyncio.timeout(self._deadline_s * 4):
-                page = await self._client.v2.core.events.list_async(
-                    {
-                        "types": list(REPORT_TYPES),
-                        "created": {"gte": wire_text(since_us)},
-                        "limit": 100,
-                    }
-                )
-                found = [Told(event.id, event.type) async for event in page.auto_paging_iter()]
-        except (stripe.StripeError, aiohttp.ClientError, TimeoutError) as error:
-            raise StripeUnreadableError("error reports", observe_error(error)) from None
+        async with self._sink.reading("error reports", requests=4):
+            page = await self._sink.client.v2.core.events.list_async(
+                {
+                    "types": list(REPORT_TYPES),
+                    "created": {"gte": wire_text(since_us)},
+                    "limit": 100,
+                }
+            )
+            found = [Told(event.id, event.type) async for event in page.auto_paging_iter()]
         # Asked for by type; an API that does not know the filter yet lists all.
         return tuple(told for told in found if told.event_type in REPORT_TYPES)
 
