@@ -106,7 +106,18 @@ def decision_rows(
     Raises:
         psycopg.Error: the ledger refused it or went away.
     """
-    return rows_of(connection, "decisions", name, values)
+    return _run(connection, load_queries("ledger", "queries_decisions.sql")[name], values)
+
+
+def reconcile_rows(
+    connection: Connection, name: str, values: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    """Runs a statement about what Stripe's sums prove.
+
+    Raises:
+        psycopg.Error: the ledger refused it or went away.
+    """
+    return _run(connection, load_queries("ledger", "queries_reconcile.sql")[name], values)
 
 
 def ledger_rows(
@@ -122,17 +133,6 @@ def ledger_rows(
     with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
         cursor.execute(query.statement, values or {})
         return cursor.fetchall() if cursor.description else []
-
-
-def rows_of(
-    connection: Connection, part: str, name: str, values: Mapping[str, object] | None = None
-) -> list[dict[str, Any]]:
-    """Runs a statement of `schemas/ledger/queries_<part>.sql`; rows by column name.
-
-    Raises:
-        psycopg.Error: the database refused it or went away.
-    """
-    return _run(connection, load_queries("ledger", f"queries_{part}.sql")[name], values)
 
 
 def _run(

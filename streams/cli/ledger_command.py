@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from streams.cli import terminal
-from streams.cli.database import Connection, connected, rows_of
+from streams.cli.database import Connection, connected, reconcile_rows
 from streams.cli.errors import UsageProblemError
 from streams.cli.options import Dir, Json, Yes, new_app
 from streams.cli.reconcile import REACH_DAYS
@@ -57,8 +57,8 @@ def adopt(
             fix="`tailrace ledger adopt --yes --reason 'restored the backup of 02:00'`",
         )
     with connected(settings.ledger_dsn, "the ledger") as ledger:
-        state = _rows(ledger, "adoption_state")[0]
-        partitions = _rows(ledger, "went_back")
+        state = reconcile_rows(ledger, "adoption_state")[0]
+        partitions = reconcile_rows(ledger, "went_back")
         cells: Sequence[Line] = ()
         adopted = False
         if state["halted"]:
@@ -67,9 +67,9 @@ def adopt(
                 _show_plan(partitions, state, cells)
             if yes:
                 values = {"reason": reason, "actor": getpass.getuser()}
-                adopted = _rows(ledger, "adopt", values)[0]["adoption_id"] is not None
-                state = _rows(ledger, "adoption_state")[0]
-        receipts = _rows(ledger, "adoptions")
+                adopted = reconcile_rows(ledger, "adopt", values)[0]["adoption_id"] is not None
+                state = reconcile_rows(ledger, "adoption_state")[0]
+        receipts = reconcile_rows(ledger, "adoptions")
     receipt = receipts[0] if receipts else None
     if as_json:
         terminal.emit_json(_document(state, partitions, cells, receipt, adopted=adopted))
@@ -80,7 +80,7 @@ def adopt(
 def _compared(stack: Stack, ledger: Connection) -> list[Line]:
     """Cells where Stripe and this ledger differ, or that are in doubt already."""
     settings = stack.need("stripe_api_base", "stripe_api_key")
-    limits = _rows(ledger, "limits")[0]
+    limits = reconcile_rows(ledger, "limits")[0]
     today_s = limits["now_us"] // SECOND_US // DAY_S * DAY_S
     span = range(today_s - REACH_DAYS * DAY_S, today_s + DAY_S)
     return compare_cells(ledger, settings, Asked(None, None, span), limits).lines
@@ -162,12 +162,6 @@ def _document(
             "detail": msgspec.json.decode(receipt["detail"]),
         },
     }
-
-
-def _rows(
-    ledger: Connection, name: str, values: dict[str, Any] | None = None
-) -> list[dict[str, Any]]:
-    return rows_of(ledger, "reconcile", name, values)
 
 
 APPS = {"ledger": app}

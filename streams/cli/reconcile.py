@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from streams.cli import terminal
-from streams.cli.database import connected, rows_of
+from streams.cli.database import connected, reconcile_rows
 from streams.cli.errors import FINDING, UsageProblemError
 from streams.cli.options import Dir, Json, Yes
 from streams.cli.reconcile_plan import plain
@@ -58,7 +58,7 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             "--reason: settling needs one", fix="`tailrace reconcile --yes --reason 'why now'`"
         )
     with connected(settings.ledger_dsn, "the ledger") as ledger:
-        limits = rows_of(ledger, "reconcile", "limits")[0]
+        limits = reconcile_rows(ledger, "limits")[0]
         asked = Asked(customer, meter, _span(from_text, to_text, limits["now_us"]))
         comparison = compare_cells(ledger, settings, asked, limits)
         if yes:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from streams.adapters.stripe import StripeSink
-from streams.cli.database import Connection, rows_of
+from streams.cli.database import Connection, reconcile_rows
 from streams.cli.reconcile_plan import NOTHING_KNOWN, Line, Side, plain, settlement, side_of
 from streams.cli.reconcile_stripe import (
     CellKey,
@@ -107,13 +107,15 @@ def compare_cells(
         psycopg.Error: the ledger refused or went away.
     """
     before = _cells(ledger, asked)
-    lanes = [Pair(r["customer"], r["event_name"]) for r in _rows(ledger, "lanes", asked.values)]
+    lanes = [
+        Pair(r["customer"], r["event_name"]) for r in reconcile_rows(ledger, "lanes", asked.values)
+    ]
     side = LedgerSide(
         {key: known.figures.recorded for key, known in before.items()},
         frozenset(key for key, known in before.items() if known.needed),
         {name: length // SECOND_US for name, length in limits["cell_us"].items()},
     )
-    reads_left = settings.reconcile_reads - int(_rows(ledger, "reads")[0]["reads"])
+    reads_left = settings.reconcile_reads - int(reconcile_rows(ledger, "reads")[0]["reads"])
     budget = ReadBudget(max(0, reads_left), settings.reconcile_reads_per_s, time.monotonic)
     observed, no_meter = asyncio.run(
         _observe(settings, _ordered(lanes, before), asked.span, side, budget)
@@ -176,14 +178,14 @@ def settle(ledger: Connection, line: Line, decision: Settle, origin: Origin, rea
         psycopg.Error: the ledger refused or went away.
     """
     reading_ids = [reading_id for reading_id, _ in _readings(ledger, line.key)]
-    dated = _rows(ledger, "dated", {"events": list(decision.absent)})[0]["timestamp_s"]
+    dated = reconcile_rows(ledger, "dated", {"events": list(decision.absent)})[0]["timestamp_s"]
     told = settlement(line, decision, origin, reading_ids, dated)
     values = {
         "settlement": msgspec.json.encode(told).decode(),
         "reason": reason,
         "actor": getpass.getuser(),
     }
-    return str(_rows(ledger, "settle_cell", values)[0]["outcome"])
+    return str(reconcile_rows(ledger, "settle_cell", values)[0]["outcome"])
 
 
 def _note(
@@ -204,7 +206,7 @@ def _note(
         or value != side.figures.recorded
     ]
     if reads:
-        _rows(
+        reconcile_rows(
             ledger,
             "note_readings",
             {"rows": msgspec.json.encode(noted).decode(), "reads": reads},
@@ -220,15 +222,9 @@ def _readings(ledger: Connection, key: CellKey) -> list[tuple[int, Reading]]:
     }
     return [
         (r["reading_id"], Reading(r["at_us"], Decimal(r["value"])))
-        for r in _rows(ledger, "readings", values)
+        for r in reconcile_rows(ledger, "readings", values)
     ]
 
 
 def _cells(ledger: Connection, asked: Asked) -> dict[CellKey, Side]:
-    return dict(side_of(row) for row in _rows(ledger, "cells", asked.values))
-
-
-def _rows(
-    ledger: Connection, name: str, values: Mapping[str, object] | None = None
-) -> list[dict[str, Any]]:
-    return rows_of(ledger, "reconcile", name, values)
+    return dict(side_of(row) for row in reconcile_rows(ledger, "cells", asked.values))
