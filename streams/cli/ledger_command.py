@@ -16,12 +16,10 @@ from streams.cli import terminal
 from streams.cli.database import Connection, connected, reconcile_rows
 from streams.cli.errors import UsageProblemError
 from streams.cli.options import Dir, Json, Yes, new_app
-from streams.cli.reconcile import REACH_DAYS
 from streams.cli.reconcile_plan import Line
-from streams.cli.reconcile_run import Asked, compare_cells
-from streams.cli.reconcile_stripe import DAY_S
+from streams.cli.reconcile_run import REACH_DAYS, Asked, compare_cells, reach_of
 from streams.cli.stack import Stack, resolve
-from streams.core.instant import SECOND_US, wire_text
+from streams.core.instant import wire_text
 
 app = new_app("The ledger itself: adopt one that went back in time.")
 
@@ -81,9 +79,8 @@ def _compared(stack: Stack, ledger: Connection) -> list[Line]:
     """Cells where Stripe and this ledger differ, or that are in doubt already."""
     settings = stack.need("stripe_api_base", "stripe_api_key")
     limits = reconcile_rows(ledger, "limits")[0]
-    today_s = limits["now_us"] // SECOND_US // DAY_S * DAY_S
-    span = range(today_s - REACH_DAYS * DAY_S, today_s + DAY_S)
-    return compare_cells(ledger, settings, Asked(None, None, span), limits).lines
+    asked = Asked(None, None, reach_of(limits["now_us"]))
+    return compare_cells(ledger, settings, asked, limits).lines
 
 
 def _show_plan(

@@ -15,15 +15,12 @@ from streams.cli.database import connected, reconcile_rows
 from streams.cli.errors import FINDING, UsageProblemError
 from streams.cli.options import Dir, Json, Yes
 from streams.cli.reconcile_plan import plain
-from streams.cli.reconcile_run import Asked, Comparison, compare_cells, origin_of, settle
-from streams.cli.reconcile_stripe import DAY_S
+from streams.cli.reconcile_run import Asked, Comparison, compare_cells, origin_of, reach_of, settle
+from streams.cli.reconcile_stripe import DAY_S, day_of
 from streams.cli.stack import resolve
 from streams.core.instant import SECOND_US, to_us, wire_text
 from streams.core.meter_event import UnsendableMeterEventError
 from streams.core.reconcile import Settle
-
-REACH_DAYS = 35
-"""Stripe takes usage dated so far back."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -76,9 +73,8 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
 
 def _span(from_text: str | None, to_text: str | None, now_us: int) -> range:
-    today_s = now_us // SECOND_US // DAY_S * DAY_S
-    start_s = today_s - REACH_DAYS * DAY_S
-    end_s = today_s + DAY_S
+    reach = reach_of(now_us)
+    start_s, end_s = reach.start, reach.stop
     if from_text is not None:
         start_s = _day("--from", from_text)
     if to_text is not None:
@@ -96,7 +92,7 @@ def _day(option: str, text: str) -> int:
             f"{option}: {text!r} is no day and no instant with a time zone",
             fix=f"`{option} 2026-11-30`",
         ) from error
-    return at_us // SECOND_US // DAY_S * DAY_S
+    return day_of(at_us)
 
 
 def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:

@@ -180,10 +180,7 @@ def settlement(
         return _request(freeze_proven(origin, cell, value, proof, timestamp_s))
 
     return {
-        "customer": key.customer,
-        "event_name": key.event_name,
-        "start_us": cell.window_start_us,
-        "end_us": cell.window_end_us,
+        **key.values,
         "recorded": figures.recorded,
         "doubtful": [event.meter_event_id for event in figures.doubtful],
         "waiting_entries": list(line.side.waiting_entries),

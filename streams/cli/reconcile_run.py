@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,12 +18,14 @@ from streams.adapters.stripe import StripeSink
 from streams.cli.database import Connection, reconcile_rows
 from streams.cli.reconcile_plan import NOTHING_KNOWN, Line, Side, plain, settlement, side_of
 from streams.cli.reconcile_stripe import (
+    DAY_S,
     CellKey,
     Grain,
     LedgerSide,
     Observed,
     Pair,
     ReadBudget,
+    day_of,
     observe,
 )
 from streams.core.instant import SECOND_US, wire_text
@@ -31,6 +33,15 @@ from streams.core.meter_event import Origin
 from streams.core.reconcile import Reading, Settle, decide
 from streams.settings import Settings
 from streams.stripe_access import command_settings
+
+REACH_DAYS: Final = 35
+"""Stripe takes usage dated so far back."""
+
+
+def reach_of(now_us: int) -> range:
+    """Whole UTC days in seconds: all that Stripe still takes usage for, today included."""
+    today_s = day_of(now_us)
+    return range(today_s - REACH_DAYS * DAY_S, today_s + DAY_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +204,7 @@ def _note(
 ) -> None:
     """Notes the sums that prove something now or later: of cells in doubt, and unequal ones."""
     noted = [
-        {
-            "customer": key.customer,
-            "event_name": key.event_name,
-            "start_us": key.start_s * SECOND_US,
-            "end_us": key.end_s * SECOND_US,
-            "value": plain(value),
-        }
+        {**key.values, "value": plain(value)}
         for key, value in sums.items()
         if (side := cells.get(key, NOTHING_KNOWN)).needed
         or side.figures.in_flight
@@ -214,15 +219,9 @@ def _note(
 
 
 def _readings(ledger: Connection, key: CellKey) -> list[tuple[int, Reading]]:
-    values = {
-        "customer": key.customer,
-        "event_name": key.event_name,
-        "start_us": key.start_s * SECOND_US,
-        "end_us": key.end_s * SECOND_US,
-    }
     return [
         (r["reading_id"], Reading(r["at_us"], Decimal(r["value"])))
-        for r in reconcile_rows(ledger, "readings", values)
+        for r in reconcile_rows(ledger, "readings", key.values)
     ]
 
 

@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+from streams.core.instant import SECOND_US
 from streams.core.retry import Bucket
 
 DAY_S: Final = 86_400
@@ -18,6 +19,11 @@ HOURS_A_READ: Final = 96
 """Four days of hours fit on one page, and so cost one read."""
 
 Grain = Literal["hour", "day"]
+
+
+def day_of(at_us: int) -> int:
+    """Start of the UTC day, in seconds."""
+    return at_us // SECOND_US // DAY_S * DAY_S
 
 
 class Pair(NamedTuple):
@@ -39,6 +45,16 @@ class CellKey(NamedTuple):
     def pair(self) -> Pair:
         """Whose it is."""
         return Pair(self.customer, self.event_name)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """As the ledger's statements name it."""
+        return {
+            "customer": self.customer,
+            "event_name": self.event_name,
+            "start_us": self.start_s * SECOND_US,
+            "end_us": self.end_s * SECOND_US,
+        }
 
     @property
     def days(self) -> range:
