@@ -17,11 +17,21 @@ class Reply:
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error; carries the answer."""
+    """A request that is answered with an error; carries the answer.
 
-    def __init__(self, reply: Reply) -> None:
+    And its code for whoever does not answer as v1 does: v1 leaves some without any.
+    """
+
+    def __init__(self, reply: Reply, code: str = "") -> None:
         super().__init__(f"refused with status {reply.status}")
         self.reply = reply
+        self.code = code
+
+    @property
+    def message(self) -> str:
+        """What the answer says to people."""
+        detail = self.reply.body["error"]
+        return str(detail["message"]) if isinstance(detail, dict) else ""
 
 
 def _error(kind: str, message: str, code: str | None = None, param: str | None = None) -> Body:

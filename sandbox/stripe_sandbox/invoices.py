@@ -15,10 +15,10 @@ from typing import Final
 
 from sandbox.stripe_sandbox.errors import Body
 from sandbox.stripe_sandbox.fact import Meter, Recorded, Subscription
+from sandbox.stripe_sandbox.settings import US_PER_S
 from sandbox.stripe_sandbox.state import State
 from sandbox.stripe_sandbox.summaries import aggregate
 
-US_PER_S: Final = 1_000_000
 GRACE_S_MAX: Final = 72 * 3_600
 _INTERVALS_S: Final = {"hour": 3_600, "day": 86_400, "week": 7 * 86_400}
 

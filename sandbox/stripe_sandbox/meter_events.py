@@ -83,10 +83,10 @@ class MeterEvents:
         meter = made or self._state.meter_named(sent.event_name)
         problem = self._problem(sent, meter, now_us)
         if problem is not None and not later:
-            raise RefusedError(problem.reply)
+            raise RefusedError(problem.reply, problem.code)
         identifier = sent.identifier or self._generated(request, now_us)
         if self.holds(identifier, now_us):
-            raise RefusedError(errors.duplicate(identifier))
+            raise RefusedError(errors.duplicate(identifier), "duplicate_meter_event")
         known = meter or self._state.meter_ever_named(sent.event_name)
         customer = sent.payload.get(known.customer_key if known else "stripe_customer_id", "")
         refused = None if problem is None else problem.code
@@ -197,7 +197,5 @@ def _payload_problem(sent: MeterEventParameters, meter: Meter) -> Problem | None
     try:
         parameters.value(value)
     except RefusedError as error:
-        detail = error.reply.body["error"]
-        said = detail.get("code") if isinstance(detail, dict) else None
-        return Problem(error.reply, said or "meter_event_invalid_value")
+        return Problem(error.reply, error.code)
     return None

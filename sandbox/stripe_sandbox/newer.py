@@ -18,7 +18,7 @@ from sandbox.stripe_sandbox.meter_events import MeterEvents, Result
 from sandbox.stripe_sandbox.parameters import MeterEventParameters
 from sandbox.stripe_sandbox.settings import US_PER_S
 from sandbox.stripe_sandbox.state import State
-from streams.core.instant import to_us, wire_text
+from streams.core.instant import wire_text
 
 T = TypeVar("T")
 SESSION_US: Final = 15 * 60 * US_PER_S
@@ -29,8 +29,10 @@ _CODES: Final = {
     "meter_event_value_too_many_digits": "payload_invalid_value",
     "meter_event_value_not_found": "payload_no_value_defined",
     "meter_event_no_customer_defined": "payload_no_customer_defined",
+    "timestamp_too_far_in_past": "invalid_timestamp",
+    "timestamp_in_future": "invalid_timestamp",
 }
-"""Codes of v1 and of reports → what v2 calls the same."""
+"""Codes of v1 and of reports → what v2 calls the same, where it has another word."""
 
 
 class _Sent(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,7 +73,8 @@ class NewerMeterEvents:
         try:
             recorded, facts = self._events.accept(request, sent, now_us, later=False)
         except RefusedError as error:
-            raise RefusedError(self._translated(error.reply, sent)) from None
+            code = _CODES.get(error.code, error.code)
+            raise RefusedError(errors.refused_v2(code, error.message)) from None
         body: Body = {
             "object": "v2.billing.meter_event",
             "created": wire_text(now_us),
@@ -82,20 +85,6 @@ class NewerMeterEvents:
             "timestamp": wire_text(recorded.timestamp_s * US_PER_S),
         }
         return Reply(200, body), facts
-
-    def _translated(self, reply: Reply, sent: MeterEventParameters) -> Reply:
-        detail = reply.body["error"]
-        said = detail if isinstance(detail, dict) else {}
-        code, message = said.get("code"), str(said.get("message"))
-        if code is None and "already exists" in message:
-            return errors.refused_v2("duplicate_meter_event", message)
-        if code is None and "No active meter" in message:
-            known = self._state.meter_ever_named(sent.event_name)
-            return errors.refused_v2("no_meter" if known is None else "archived_meter", message)
-        code = str(code or "payload_invalid_value")
-        if "timestamp" in message:
-            code = "invalid_timestamp"
-        return errors.refused_v2(_CODES.get(code, code), message)
 
     def open_session(self, _request: ApiRequest, now_us: int) -> Result:
         """`POST /v2/billing/meter_event_session`: a token for a quarter of an hour."""
@@ -147,9 +136,7 @@ class NewerMeterEvents:
         try:
             self._events.check_cancel(asked.cancel.identifier, now_us)
         except RefusedError as error:
-            detail = error.reply.body["error"]
-            message = str(detail.get("message")) if isinstance(detail, dict) else ""
-            raise RefusedError(errors.refused_v2("invalid_cancel", message)) from None
+            raise RefusedError(errors.refused_v2("invalid_cancel", error.message)) from None
         digest = hashlib.sha256(asked.cancel.identifier.encode()).hexdigest()[:24]
         body: Body = {
             "id": f"mea_test_{digest}",
@@ -180,7 +167,7 @@ def _parameters(sent: _Sent, number: int = 0) -> MeterEventParameters:
     timestamp_s = None
     if sent.timestamp is not None:
         try:
-            timestamp_s = to_us(parameters.instant(sent.timestamp)) // US_PER_S
+            timestamp_s = parameters.instant_us(sent.timestamp) // US_PER_S
         except ValueError as error:
             raise RefusedError(errors.refused_v2("invalid_timestamp", str(error))) from None
     return MeterEventParameters(sent.event_name, sent.payload, sent.identifier, timestamp_s)

@@ -9,6 +9,7 @@ from typing import Final
 
 from sandbox.stripe_sandbox import errors
 from sandbox.stripe_sandbox.errors import RefusedError
+from streams.core.instant import to_us
 
 PAST_S_MAX: Final = 35 * 86_400
 FUTURE_S_MAX: Final = 5 * 60
@@ -124,17 +125,13 @@ def meter_event(form: Mapping[str, str]) -> MeterEventParameters:
     return MeterEventParameters(event_name, payload, text(values, "identifier"), timestamp_s)
 
 
-def instant(raw: str) -> datetime:
-    """An instant as the newer API writes it.
+def instant_us(raw: str) -> int:
+    """An instant as the newer API writes it, in microseconds since 1970 UTC.
 
     Raises:
         ValueError: It is not RFC 3339, or has no offset.
     """
-    at = datetime.fromisoformat(raw)
-    if at.tzinfo is None:
-        message = f"{raw} has no offset"
-        raise ValueError(message)
-    return at
+    return to_us(datetime.fromisoformat(raw))
 
 
 def value(raw: str) -> Decimal:
@@ -144,7 +141,8 @@ def value(raw: str) -> Decimal:
         RefusedError: It is not.
     """
     if len(raw) > CHARS_MAX or _DECIMAL.fullmatch(raw) is None:
-        raise RefusedError(errors.invalid(f"Invalid value in payload: {raw}", param="payload"))
+        reply = errors.invalid(f"Invalid value in payload: {raw}", param="payload")
+        raise RefusedError(reply, "meter_event_invalid_value")
     number = Decimal(raw)
     _, digits, exponent = number.normalize(Context(prec=200)).as_tuple()
     # Trailing zeros of a whole number are digits too: 1e15 has sixteen.
@@ -152,5 +150,5 @@ def value(raw: str) -> Decimal:
     if significant > DIGITS_MAX:
         message = f"Invalid value in payload: at most {DIGITS_MAX} significant digits are supported"
         code = "meter_event_value_too_many_digits"
-        raise RefusedError(errors.invalid(message, param="payload", code=code))
+        raise RefusedError(errors.invalid(message, param="payload", code=code), code)
     return number

@@ -16,7 +16,7 @@ from sandbox.stripe_sandbox.errors import Body, RefusedError
 from sandbox.stripe_sandbox.fact import Recorded, Reported
 from sandbox.stripe_sandbox.settings import US_PER_S, Settings
 from sandbox.stripe_sandbox.state import VALIDATION_US, Group, State
-from streams.core.instant import DAY_US, to_us, wire_text
+from streams.core.instant import DAY_US, wire_text
 
 KEPT_US: Final = 30 * DAY_US
 """How long an event can be fetched."""
@@ -168,7 +168,7 @@ def _matches(report: Reported, asked: Mapping[str, str], now_us: int) -> bool:
 
 def _instant(text: str) -> int:
     try:
-        return to_us(parameters.instant(text))
+        return parameters.instant_us(text)
     except ValueError:
         raise RefusedError(
             errors.refused_v2("invalid_timestamp", f"Invalid timestamp: {text}")

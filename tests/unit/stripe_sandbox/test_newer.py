@@ -61,6 +61,7 @@ def test_a_meter_event_is_echoed_with_its_instant_as_text() -> None:
     ("changes", "expected"),
     [
         ({"event_name": "nobody"}, "no_meter"),
+        ({"event_name": "a timestamp that already exists"}, "no_meter"),
         ({"payload": {"stripe_customer_id": "cus_1", "value": "x"}}, "payload_invalid_value"),
         ({"payload": {"stripe_customer_id": "cus_1", "value": "1" * 16}}, "payload_invalid_value"),
         ({"payload": {"stripe_customer_id": "cus_1"}}, "payload_no_value_defined"),
