@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox import clock, wanted
 from sandbox.paths import Paths, read_json
-from sandbox.process import SUPERVISOR, ProcessRef, alive, left_behind
+from sandbox.process import SUPERVISOR, ProcessRef, left_behind, living
 from sandbox.starting import starter
 from sandbox.wanted import Wanted
 from streams.cli.errors import (
@@ -63,11 +63,7 @@ class Console:
 
 def running(paths: Paths) -> ProcessRef | None:
     """The supervisor of this directory, if one lives."""
-    record = read_json(paths.pid_file_of_supervisor)
-    if record is None:
-        return None
-    ref = ProcessRef(int(record["pid"]), str(record["birth"]))
-    return ref if alive(ref) else None
+    return living(read_json(paths.pid_file_of_supervisor))
 
 
 def state(paths: Paths) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil  # type: ignore[import-untyped]  # its stubs are a package of their own
 
@@ -86,6 +86,14 @@ def ref_of(pid: int) -> ProcessRef | None:
 def alive(ref: ProcessRef) -> bool:
     """Whether this very process still runs."""
     return birth_of(ref.pid) == ref.birth
+
+
+def living(record: Mapping[str, Any] | None) -> ProcessRef | None:
+    """The process that a record names by `pid` and `birth`, if that very one still lives."""
+    if record is None:
+        return None
+    ref = ProcessRef(int(record["pid"]), str(record["birth"]))
+    return ref if alive(ref) else None
 
 
 def spawn(paths: Paths, part: str, command: Command) -> tuple[subprocess.Popen[bytes], ProcessRef]:
@@ -187,10 +195,8 @@ def left_behind(paths: Paths) -> Iterator[tuple[str, ProcessRef]]:
     found: set[int] = set()
     for file in sorted(paths.run.glob("*.pid")):
         record = read_json(file)
-        if record is None:
-            continue
-        ref = ProcessRef(int(record["pid"]), str(record["birth"]))
-        if alive(ref):
+        ref = living(record)
+        if record is not None and ref is not None:
             found.add(ref.pid)
             yield str(record["part"]), ref
     for process in psutil.process_iter():

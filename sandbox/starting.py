@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox.paths import read_json, write_json
-from sandbox.process import ProcessRef, alive, ref_of
+from sandbox.process import ProcessRef, living, ref_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 def starter(paths: Paths) -> ProcessRef | None:
     """The process that is starting this sandbox now, if one lives."""
-    record = read_json(paths.starting_json)
-    if record is None:
-        return None
-    ref = ProcessRef(int(record["pid"]), str(record["birth"]))
-    return ref if alive(ref) else None
+    return living(read_json(paths.starting_json))
 
 
 def started(paths: Paths) -> None:
