@@ -4,7 +4,10 @@ In: pairs of customer and event name, and the ledger's sums. Out: Stripe's sum o
 was looked at closely, the days that were equal as a whole, and what was not asked.
 """
 
+from __future__ import annotations
+
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -105,6 +108,19 @@ class LedgerSide:
     cell_s: Mapping[str, int]
     """Length of a cell by event name."""
 
+    def by_pair(self) -> dict[Pair, LedgerSide]:
+        """Each pair's own part: a walk over all cells, so once a run and not once a pair."""
+        recorded: defaultdict[Pair, dict[CellKey, int]] = defaultdict(dict)
+        needed: defaultdict[Pair, set[CellKey]] = defaultdict(set)
+        for cell, units in self.recorded.items():
+            recorded[cell.pair][cell] = units
+        for cell in self.needed:
+            needed[cell.pair].add(cell)
+        return {
+            pair: LedgerSide(recorded[pair], frozenset(needed[pair]), self.cell_s)
+            for pair in {*recorded, *needed}
+        }
+
 
 @dataclass
 class Observed:
@@ -131,9 +147,10 @@ async def observe(
         budget: the reads.
     """
     found = Observed()
+    parts, unknown = side.by_pair(), LedgerSide({}, frozenset(), side.cell_s)
     for pair in pairs:
         try:
-            await _observe_pair(pair, span, side, ask, budget, found)
+            await _observe_pair(pair, span, parts.get(pair, unknown), ask, budget, found)
         except BudgetSpentError:
             found.not_asked.append(pair)
     return found
@@ -144,10 +161,8 @@ async def _observe_pair(
 ) -> None:
     await budget.take()
     days = await ask(pair, span.start, span.stop, "day")
-    close = _close_days(pair, days, side)
-    found.equal_cells += sum(
-        cell.pair == pair and cell.days[0] not in close for cell in side.recorded
-    )
+    close = _close_days(days, side)
+    found.equal_cells += sum(cell.days[0] not in close for cell in side.recorded)
     if side.cell_s.get(pair.event_name, HOUR_S) >= DAY_S:
         for day in close:
             found.sums[CellKey(*pair, day, day + DAY_S)] = days.get(day, Decimal(0))
@@ -159,14 +174,13 @@ async def _observe_pair(
             found.sums[CellKey(*pair, hour_s, hour_s + HOUR_S)] = hours.get(hour_s, Decimal(0))
 
 
-def _close_days(pair: Pair, days: Mapping[int, Decimal], side: LedgerSide) -> set[int]:
+def _close_days(days: Mapping[int, Decimal], side: LedgerSide) -> set[int]:
     """Days to look at closely: they differ, or something in them is in doubt."""
     known: dict[int, int] = {}
     for cell, units in side.recorded.items():
-        if cell.pair == pair:
-            known[cell.days[0]] = known.get(cell.days[0], 0) + units
+        known[cell.days[0]] = known.get(cell.days[0], 0) + units
     differing = {day for day in (*known, *days) if days.get(day, 0) != known.get(day, 0)}
-    return differing.union(*(cell.days for cell in side.needed if cell.pair == pair))
+    return differing.union(*(cell.days for cell in side.needed))
 
 
 def _runs(days: list[int]) -> list[tuple[int, int]]:
