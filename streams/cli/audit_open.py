@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.cli.audit_report import OpenMinute
 from streams.cli.database import Connection, row, rows
 from streams.core.audit import Judgment, sealable
 from streams.core.instant import FIRST_US, MINUTE_US, SECOND_US, wire_text
@@ -61,6 +60,14 @@ class OpenTransaction:
             return f"prepared transaction {self.gid} of {self.user}, since {since}"
         program = self.application or "a program without a name"
         return f"pid {self.pid} ({self.user}, {program}), open since {since}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMinute:
+    """A minute that moved while it was looked at; `holders` may still commit into it."""
+
+    minute_us: int
+    holders: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

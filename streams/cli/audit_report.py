@@ -1,18 +1,14 @@
 """An audit's result: findings and figures → the verdict line, the JSON document, the exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from streams.cli.audit_open import OpenMinute, OpenTransaction
 from streams.cli.document import instant_text
 from streams.core.audit import Judgment
 from streams.core.audit_names import Named
 from streams.core.instant import wire_text
-
-if TYPE_CHECKING:
-    from streams.cli.audit_open import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +45,6 @@ class AuditFinding:
                 for identity in named.identities
             ],
         }
-
-
-@dataclass(frozen=True, slots=True)
-class OpenMinute:
-    """A minute that moved while it was looked at; `holders` may still commit into it."""
-
-    minute_us: int
-    holders: tuple[str, ...]
 
 
 @dataclass
