@@ -224,17 +224,17 @@ def _carry_out(
     """Preview, then, with yes, the entry or the proposal."""
     why = need_reason(reason, yes=yes)
     plan = _plan(ledger, wanted, into)
-    number, act = plan["entry_id"] or plan["proposal_id"], "unchanged"
-    if plan["problem"] and number is None:
-        terminal.say(f"refused: {plan['problem']}")
-        terminal.say(f"  next: {plan['hint'] or 'see `tailrace correct --help`'}")
-        raise typer.Exit(USAGE)
+    number, outcome = plan["entry_id"] or plan["proposal_id"], "unchanged"
     if number is None:
-        act = "propose_correction" if plan["four_eyes"] else "correct"
-    if yes and act != "unchanged":
-        values = {**wanted.values(), "into": into.value if into else None, "reason": why}
-        number = next(iter(decision_rows(ledger, act, values)[0].values()))
-    outcome = act if act == "unchanged" else {"correct": "booked"}.get(act, "proposed")
+        if plan["problem"]:
+            terminal.say(f"refused: {plan['problem']}")
+            terminal.say(f"  next: {plan['hint'] or 'see `tailrace correct --help`'}")
+            raise typer.Exit(USAGE)
+        outcome = "proposed" if plan["four_eyes"] else "booked"
+        if yes:
+            act = "propose_correction" if plan["four_eyes"] else "correct"
+            values = {**wanted.values(), "into": into.value if into else None, "reason": why}
+            number = next(iter(decision_rows(ledger, act, values)[0].values()))
     if as_json:
         terminal.emit_json(document(wanted, plan, outcome, number, done=yes))
         return
