@@ -8,7 +8,7 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, decision_rows
-from streams.cli.deciding import Row, decided_text, need_reason, refused_text
+from streams.cli.deciding import Row, again, decided_text, need_reason, refused_text
 from streams.cli.errors import FINDING, UsageProblemError
 from streams.cli.options import Dir, Json, Reason, Yes, instant_option, new_app
 from streams.cli.parked_show import show_item
@@ -175,9 +175,7 @@ def _command(
 ) -> str:
     chosen = {**filters, "proof": proof}
     options = [f"--{name} {shlex.quote(text)}" for name, text in chosen.items() if text]
-    why = shlex.quote(reason) if reason else "…"
-    words = ["tailrace dead redrive", *map(str, items or []), *options, "--reason", why, "--yes"]
-    return " ".join(words)
+    return again(["tailrace dead redrive", *(items or []), *options], reason)
 
 
 APPS = {"dead": app}

@@ -5,7 +5,8 @@ would refuse. The act goes item by item, each in its own transaction: whatever e
 middle, what was decided is decided, and the same command again does the rest.
 """
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,12 @@ def decide(dsn: str, items: Sequence[int], act: Act, reason: str | None, *, yes:
         for item in ahead:
             result = decision_rows(ledger, act.query, _values(item, act, why))[0]
             terminal.data(f"{act.done} {act.effect(ledger, item, result)}")
+
+
+def again(words: Iterable[object], reason: str | None) -> str:
+    """The command that does what a plan showed, to be pasted into a shell."""
+    why = shlex.quote(reason) if reason else "…"
+    return " ".join(map(str, [*words, "--reason", why, "--yes"]))
 
 
 def decided_text(item: Row) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from streams.cli.database import Connection, decision_rows
-from streams.cli.deciding import Act, Row, decide
+from streams.cli.deciding import Act, Row, again, decide
 from streams.cli.document import instant_text
 from streams.cli.options import Dir, Into, Json, Reason, Yes, new_app
 from streams.cli.parked_show import show_item
@@ -69,7 +69,7 @@ def approve(
         "approve_item",
         {"proof": proof, "into": into.value if into else None},
         _billed,
-        _command("approve", items, given, reason),
+        again(["tailrace review approve", *items, *given], reason),
     )
     decide(resolve(directory).need("ledger_dsn").ledger_dsn, items, act, reason, yes=yes)
 
@@ -87,15 +87,9 @@ def reject(items: Items, directory: Dir = None, reason: Reason = None, yes: Yes 
         "reject_item",
         {},
         _unbilled,
-        _command("reject", items, [], reason),
+        again(["tailrace review reject", *items], reason),
     )
     decide(resolve(directory).need("ledger_dsn").ledger_dsn, items, act, reason, yes=yes)
-
-
-def _command(verb: str, items: list[int], given: list[str], reason: str | None) -> str:
-    why = shlex.quote(reason) if reason else "…"
-    words = ["tailrace review", verb, *map(str, items), *given, "--reason", why, "--yes"]
-    return " ".join(words)
 
 
 def _billed(ledger: Connection, item: Row, result: Row) -> str:
