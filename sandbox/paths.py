@@ -172,7 +172,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        fix = (
-            f"mend or delete it; `tailrace sandbox down --dir {path.parent.parent}` ends what runs"
-        )
+        box = path.parent.parent if path.parent.name == "run" else path.parent
+        fix = f"mend or delete it; `tailrace sandbox down --dir {box}` ends what runs"
         raise ConfigurationError(f"{path}: is damaged: {error}", fix=fix) from error

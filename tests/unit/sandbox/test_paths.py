@@ -39,13 +39,14 @@ def test_a_command_is_named_as_this_person_has_to_type_it(
     assert find_paths(option, environ, Path("/srv/app")).command("down") == typed
 
 
-def test_a_file_edited_into_nonsense_is_named_with_the_way_out(tmp_path: Path) -> None:
-    paths = Paths(tmp_path)
-    paths.make()
-    paths.wanted_json.write_text("{")
-    with pytest.raises(ConfigurationError, match=r"wanted\.json: is damaged") as caught:
-        read_json(paths.wanted_json)
-    assert f"tailrace sandbox down --dir {tmp_path}" in caught.value.fix
+@pytest.mark.parametrize("name", ["run/wanted.json", "ports.json"])
+def test_a_file_edited_into_nonsense_is_named_with_the_way_out(tmp_path: Path, name: str) -> None:
+    Paths(tmp_path).make()
+    file = tmp_path / name
+    file.write_text("{")
+    with pytest.raises(ConfigurationError, match=rf"{file.name}: is damaged") as caught:
+        read_json(file)
+    assert f"`tailrace sandbox down --dir {tmp_path}`" in caught.value.fix
 
 
 def test_a_written_file_is_for_its_owner_only_and_replaced_whole(tmp_path: Path) -> None:
