@@ -7,9 +7,9 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, ledger_rows
-from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.errors import FINDING
 from streams.cli.held import tell_held
-from streams.cli.options import Dir, Json, Yes, new_app
+from streams.cli.options import Dir, Json, Reason, Yes, kept_reason, new_app
 from streams.cli.stack import resolve
 from streams.core.instant import SECOND_US, wire_text
 
@@ -54,7 +54,7 @@ def list_held(directory: Dir = None, as_json: Json = False) -> None:
 def skip(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
     offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)],
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; kept for ever.")] = None,
+    reason: Reason = None,
     directory: Dir = None,
     yes: Yes = False,
 ) -> None:
@@ -64,10 +64,7 @@ def skip(
     newer code that could read it too, decides the same. Nothing else can be skipped.
     """
     command = f"tailrace held skip {partition} {offset}"
-    if reason is None or not reason.strip():
-        raise UsageProblemError(
-            "--reason: say why; the ledger keeps it", fix=f'`{command} --reason "…" --yes`'
-        )
+    why = kept_reason(reason, command)
     with connected(resolve(directory).need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
         for record in read_held(ledger):
             place = (record["partition"], record["offset"], record["state"])
@@ -78,12 +75,12 @@ def skip(
                     f"dead letter of kind malformed and is not billed; it waits because "
                     f"{record['reason']}"
                 )
-                full = f'{command} --reason "{reason}"'
+                full = f'{command} --reason "{why}"'
                 terminal.confirm("This cannot be taken back.", yes=yes, command=full)
         order = {
             "partition": partition,
             "offset": offset,
-            "reason": reason,
+            "reason": why,
             "actor": getpass.getuser(),
         }
         changed, receipt, by_whom, since_us, because = ledger_rows(ledger, "skip_record", order)[0]

@@ -57,6 +57,19 @@ def new_app(help_text: str) -> typer.Typer:
     )
 
 
+def kept_reason(reason: str | None, command: str) -> str:
+    """The reason of what is kept for ever, plan or not.
+
+    Raises:
+        UsageProblemError: it is missing.
+    """
+    if reason is None or not reason.strip():
+        raise UsageProblemError(
+            "--reason: say why; the ledger keeps it", fix=f'`{command} --reason "…" --yes`'
+        )
+    return reason
+
+
 def instant_option(option: str, text: str | None) -> int | None:
     """Microseconds of an instant that need not be given.
 

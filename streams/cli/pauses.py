@@ -8,7 +8,7 @@ import typer
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, ledger_rows
 from streams.cli.errors import UsageProblemError
-from streams.cli.options import Dir, Json, Yes
+from streams.cli.options import Dir, Json, Reason, Yes, kept_reason
 from streams.cli.stack import resolve
 from streams.core.instant import HOUR_US, SECOND_US, wire_text
 from streams.core.settlement import PublishPolicy
@@ -31,7 +31,6 @@ resume_app = typer.Typer(
 All = Annotated[bool, typer.Option("--all", help="Everything this ledger publishes.")]
 Meter = Annotated[str | None, typer.Option(metavar="M", help="One meter, by its name.")]
 Tenant = Annotated[str | None, typer.Option(metavar="T", help="One tenant, by its customers.")]
-Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; kept for ever.")]
 Lane = Annotated[int | None, typer.Option(metavar="N", help="A lane that publishing stopped.")]
 
 
@@ -85,7 +84,7 @@ def pause(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     if context.invoked_subcommand is not None:
         return
     wanted = _scope("pause", everything, meter, tenant)
-    why = _reason("pause", wanted.option, reason)
+    why = kept_reason(reason, f"tailrace pause {wanted.option}")
     with connected(resolve(directory).need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
         if not _is_paused(ledger, wanted):
             for line in _plan(ledger, wanted):
@@ -137,11 +136,11 @@ def resume(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 ) -> None:
     """Ends exactly the pause that is named; others stay in force."""
     if lane is not None and not (everything or meter or tenant):
-        why = _reason("resume", f"--lane {lane}", reason)
+        why = kept_reason(reason, f"tailrace resume --lane {lane}")
         _resume_lane(resolve(directory).need("ledger_dsn").ledger_dsn, lane, why, yes=yes)
         return
     wanted = _scope("resume", everything, meter, tenant, lane=lane)
-    why = _reason("resume", wanted.option, reason)
+    why = kept_reason(reason, f"tailrace resume {wanted.option}")
     with connected(resolve(directory).need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
         others = [p for p in read_pauses(ledger) if _named(p) != str(wanted)]
         if _is_paused(ledger, wanted):
@@ -243,15 +242,6 @@ def _scope(
             fix=f'`tailrace {command} --meter api_calls --reason "…" --yes`',
         )
     return chosen[0]
-
-
-def _reason(command: str, option: str, reason: str | None) -> str:
-    if reason is None or not reason.strip():
-        raise UsageProblemError(
-            "--reason: say why; the ledger keeps it",
-            fix=f'`tailrace {command} {option} --reason "…" --yes`',
-        )
-    return reason
 
 
 APPS = {"pause": pause_app, "resume": resume_app}
