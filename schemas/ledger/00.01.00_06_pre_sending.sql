@@ -236,6 +236,19 @@ AS $$
                       published_at = NULL
 $$;
 
+-- End requests that may have been executed and are never asked about again: only Stripe's sums can
+-- tell what became of them. Their lanes are locked.
+CREATE FUNCTION ledger.leave_in_doubt(events bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    UPDATE ledger.meter_event SET state = 'dead', dead_kind = 'ambiguous',
+        possibly_executed = true, next_attempt_at = NULL, settled_at = now()
+    WHERE meter_event_id = ANY (events);
+    PERFORM ledger.park_dead(e, 'ambiguous') FROM unnest(events) AS e;
+END
+$$;
+
 -- Write what one attempt came to. `settled`: it decided; `late`: a newer attempt or a final state
 -- decides, only the outcome was noted; `repeated`: it was written before.
 CREATE FUNCTION ledger.settle_v1(s json) RETURNS text

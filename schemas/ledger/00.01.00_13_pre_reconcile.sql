@@ -354,10 +354,7 @@ BEGIN
     UPDATE ledger.went_back SET adoption_id = made WHERE adoption_id IS NULL;
 
     -- Each of them may have been sent by the ledger that was lost: never again under its identifier.
-    UPDATE ledger.meter_event SET state = 'dead', dead_kind = 'ambiguous',
-        possibly_executed = true, next_attempt_at = NULL, settled_at = now()
-    WHERE meter_event_id = ANY (unsettled);
-    PERFORM ledger.park_dead(e, 'ambiguous') FROM unnest(unsettled) AS e;
+    PERFORM ledger.leave_in_doubt(unsettled);
     PERFORM ledger.doubt_adopted(array_agg(m.lane_id), array_agg(to_timestamp(m.timestamp_s)))
     FROM ledger.meter_event m WHERE m.meter_event_id = ANY (unsettled) HAVING count(*) > 0;
     PERFORM ledger.doubt_adopted(array_agg(u.lane_id), array_agg(u.window_start))

@@ -68,8 +68,7 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     freed bigint[];
-    doubt bigint;
-    doubts integer := 0;
+    doubtful bigint[];
 BEGIN
     SELECT array_agg(m.meter_event_id) INTO freed
     FROM ledger.meter_event m
@@ -80,18 +79,14 @@ BEGIN
     IF freed IS NOT NULL THEN
         PERFORM ledger.unfreeze(freed);
     END IF;
-    FOR doubt IN
-        UPDATE ledger.meter_event m
-        SET state = 'dead', dead_kind = 'ambiguous', possibly_executed = true,
-            next_attempt_at = NULL, settled_at = now()
-        WHERE m.lane_id = ANY (lanes) AND m.state IN ('pending', 'ambiguous')
-          AND m.deadline_at <= now()
-        RETURNING m.meter_event_id
-    LOOP
-        PERFORM ledger.park_dead(doubt, 'ambiguous');
-        doubts := doubts + 1;
-    END LOOP;
-    RETURN doubts;
+    SELECT array_agg(m.meter_event_id) INTO doubtful
+    FROM ledger.meter_event m
+    WHERE m.lane_id = ANY (lanes) AND m.state IN ('pending', 'ambiguous')
+      AND m.deadline_at <= now();
+    IF doubtful IS NOT NULL THEN
+        PERFORM ledger.leave_in_doubt(doubtful);
+    END IF;
+    RETURN coalesce(cardinality(doubtful), 0);
 END
 $$;
 

@@ -1108,6 +1108,19 @@ AS $$
                       published_at = NULL
 $$;
 
+-- End requests that may have been executed and are never asked about again: only Stripe's sums can
+-- tell what became of them. Their lanes are locked.
+CREATE FUNCTION ledger.leave_in_doubt(events bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    UPDATE ledger.meter_event SET state = 'dead', dead_kind = 'ambiguous',
+        possibly_executed = true, next_attempt_at = NULL, settled_at = now()
+    WHERE meter_event_id = ANY (events);
+    PERFORM ledger.park_dead(e, 'ambiguous') FROM unnest(events) AS e;
+END
+$$;
+
 -- Write what one attempt came to. `settled`: it decided; `late`: a newer attempt or a final state
 -- decides, only the outcome was noted; `repeated`: it was written before.
 CREATE FUNCTION ledger.settle_v1(s json) RETURNS text
@@ -2692,10 +2705,7 @@ BEGIN
     UPDATE ledger.went_back SET adoption_id = made WHERE adoption_id IS NULL;
 
     -- Each of them may have been sent by the ledger that was lost: never again under its identifier.
-    UPDATE ledger.meter_event SET state = 'dead', dead_kind = 'ambiguous',
-        possibly_executed = true, next_attempt_at = NULL, settled_at = now()
-    WHERE meter_event_id = ANY (unsettled);
-    PERFORM ledger.park_dead(e, 'ambiguous') FROM unnest(unsettled) AS e;
+    PERFORM ledger.leave_in_doubt(unsettled);
     PERFORM ledger.doubt_adopted(array_agg(m.lane_id), array_agg(to_timestamp(m.timestamp_s)))
     FROM ledger.meter_event m WHERE m.meter_event_id = ANY (unsettled) HAVING count(*) > 0;
     PERFORM ledger.doubt_adopted(array_agg(u.lane_id), array_agg(u.window_start))
@@ -3076,8 +3086,7 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     freed bigint[];
-    doubt bigint;
-    doubts integer := 0;
+    doubtful bigint[];
 BEGIN
     SELECT array_agg(m.meter_event_id) INTO freed
     FROM ledger.meter_event m
@@ -3088,18 +3097,14 @@ BEGIN
     IF freed IS NOT NULL THEN
         PERFORM ledger.unfreeze(freed);
     END IF;
-    FOR doubt IN
-        UPDATE ledger.meter_event m
-        SET state = 'dead', dead_kind = 'ambiguous', possibly_executed = true,
-            next_attempt_at = NULL, settled_at = now()
-        WHERE m.lane_id = ANY (lanes) AND m.state IN ('pending', 'ambiguous')
-          AND m.deadline_at <= now()
-        RETURNING m.meter_event_id
-    LOOP
-        PERFORM ledger.park_dead(doubt, 'ambiguous');
-        doubts := doubts + 1;
-    END LOOP;
-    RETURN doubts;
+    SELECT array_agg(m.meter_event_id) INTO doubtful
+    FROM ledger.meter_event m
+    WHERE m.lane_id = ANY (lanes) AND m.state IN ('pending', 'ambiguous')
+      AND m.deadline_at <= now();
+    IF doubtful IS NOT NULL THEN
+        PERFORM ledger.leave_in_doubt(doubtful);
+    END IF;
+    RETURN coalesce(cardinality(doubtful), 0);
 END
 $$;
 
