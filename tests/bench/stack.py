@@ -20,6 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from streams import topics
+from tests.support.waiting import NotInTimeError, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -261,11 +262,10 @@ def wait_for(what: str, condition: Callable[[], bool], deadline_s: float = _TIME
     Raises:
         BenchError: it did not come true in time.
     """
-    end_s = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end_s:
-            raise BenchError(f"waited {deadline_s:.0f} s for {what}")
-        time.sleep(0.05)
+    try:
+        until(what, condition, deadline_s)
+    except NotInTimeError as error:
+        raise BenchError(str(error)) from error
 
 
 def _created(admin: AdminClient, wanted: list[NewTopic]) -> bool:

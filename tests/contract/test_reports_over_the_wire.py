@@ -3,7 +3,6 @@
 The ledger is in memory here and by its own rules; what it does on PostgreSQL is tested beside it.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from streams.agents.rejections import Rejections
 from streams.core.meter_event import Cell, MeterEvent, Origin, freeze_window
 from streams.core.observation import Answer
 from streams.core.rejection import ERROR_REPORT, NO_METER_FOUND, ErrorReport, read
+from tests.support.waiting import eventually
 from tests.unit.agents.outside import Clock
 from tests.unit.agents.test_rejections import Ledger
 
@@ -102,17 +102,6 @@ async def webhook(
     await server.stop()
 
 
-async def until(seen: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not seen():
-        assert time.monotonic() < deadline, f"never: {what}"
-        await _turn()
-
-
-async def _turn() -> None:
-    await asyncio.sleep(0.01)
-
-
 async def rejected(wire: Wire, *numbers: int, code: str = "archived_meter") -> list[MeterEvent]:
     """Meter events that are accepted, and refused afterwards; their validation is over."""
     await wire.order("faults", kind="reject", count=len(numbers), code=code)
@@ -126,8 +115,8 @@ async def rejected(wire: Wire, *numbers: int, code: str = "archived_meter") -> l
 async def test_a_report_reaches_the_ledger_by_a_signed_call(wire: Wire) -> None:
     async with webhook(wire):
         events = await rejected(wire, 1, 2, 3)
-        await until(lambda: len(wire.ledger.noted) == 1, "noted")
-        await until(lambda: len(wire.service.engine.state.delivered) == 1, "taken")
+        await eventually("noted", lambda: len(wire.ledger.noted) == 1, 20)
+        await eventually("taken", lambda: len(wire.service.engine.state.delivered) == 1, 20)
     [(report, event_name)] = wire.ledger.noted.values()
     assert isinstance(report, ErrorReport)
     assert [s.idempotency_key for s in report.samples] == [e.idempotency_key(1) for e in events[:2]]
@@ -140,7 +129,7 @@ async def test_no_meter_found_is_told_without_a_meter(wire: Wire) -> None:
     async with webhook(wire):
         await wire.send(wire.meter_event(1, "nobody_listens"))
         wire.clock.ahead_us += 30_000_000
-        await until(lambda: len(wire.ledger.noted) == 1, "noted")
+        await eventually("noted", lambda: len(wire.ledger.noted) == 1, 20)
     [(report, event_name)] = wire.ledger.noted.values()
     assert (report.event_type, report.meter_id, event_name) == (NO_METER_FOUND, None, None)
 
@@ -154,7 +143,7 @@ async def test_calls_are_repeated_until_they_are_taken_and_shuffled_and_taken_tw
         await rejected(wire, number)
     wire.ledger.away_calls = 5
     async with webhook(wire):
-        await until(lambda: len(wire.service.engine.state.delivered) == 4, "all taken")
+        await eventually("all taken", lambda: len(wire.service.engine.state.delivered) == 4, 20)
     assert sorted(wire.ledger.commits) == sorted(wire.service.engine.state.reports)
     assert wire.calls.count(503) == 5
     assert wire.calls.count(200) == 12
@@ -165,7 +154,7 @@ async def test_a_call_with_another_secret_is_refused_and_nothing_is_fetched(wire
     wire.service.engine.settings.webhook_secret = "whsec_somebody_else"
     await rejected(wire, 1)
     async with webhook(wire):
-        await until(lambda: len(wire.calls) >= 2, "refused twice")
+        await eventually("refused twice", lambda: len(wire.calls) >= 2, 20)
     assert set(wire.calls) == {400}
     assert wire.ledger.noted == {}
 
@@ -173,7 +162,7 @@ async def test_a_call_with_another_secret_is_refused_and_nothing_is_fetched(wire
 async def test_other_types_are_taken_and_ignored_by_name(wire: Wire) -> None:
     made = await wire.order("events", type="v1.billing.meter.updated")
     async with webhook(wire):
-        await until(lambda: made["id"] in wire.service.engine.state.delivered, "taken")
+        await eventually("taken", lambda: made["id"] in wire.service.engine.state.delivered, 20)
     assert wire.desk.figures.ignored == {"v1.billing.meter.updated": 1}
 
 
@@ -182,7 +171,7 @@ async def test_a_sweep_finds_what_no_webhook_told_page_by_page(wire: Wire) -> No
     async with webhook(wire):
         for number in range(3):
             await rejected(wire, number)
-        await until(lambda: wire.service.delivery.lost == 3, "lost")
+        await eventually("lost", lambda: wire.service.delivery.lost == 3, 20)
     wire.ledger.swept_until = 1
     for number in range(130):
         await wire.order("events", type=[ERROR_REPORT, "v1.billing.meter.updated"][number % 2])

@@ -17,7 +17,8 @@ from tests.support.books import (
     scattered,
     settled,
 )
-from tests.support.live import LiveStack, live_stack, wait_until
+from tests.support.live import LiveStack, live_stack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(420)]
 REASON = ("--yes", "--reason", "drill: the backup was restored")
@@ -77,7 +78,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
     await_settled(stack, after)
     sent = len(stack.stand_in.oracle())
     copy_ledger(stack, f"{name}_backup", name)
-    wait_until(lambda: "publishing halted", lambda: halted(stack), 60)
+    until("publishing halted", lambda: halted(stack), 60)
 
     # The restored ledger does not know these customers either; they are mapped again.
     after.mapped.clear()
@@ -94,7 +95,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
         "SELECT count(*) FROM ledger.went_back b JOIN ledger.position p USING (log_id, partition)"
         " WHERE p.position < b.acknowledged"
     )
-    wait_until(lambda: "all told again", lambda: ledger_value(stack, behind) == 0, 60)
+    until("all told again", lambda: ledger_value(stack, behind) == 0, 60)
     assert worker.alive, "it made the difference good while it ran"
     assert len(stack.stand_in.oracle()) == sent, "nothing was sent before it was compared"
 
@@ -103,7 +104,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
         assert ran.returncode in {0, 1}, ran.stderr
         return settled(stack, before) and settled(stack, after)
 
-    wait_until(lambda: "every cell settled", reconciled, 180)
+    until("every cell settled", reconciled, 180)
     assert_exact(stack, before)
     assert_exact(stack, after)
     assert len(stack.stand_in.oracle()) == sent, "all of it was there already"

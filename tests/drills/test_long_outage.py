@@ -21,8 +21,9 @@ from tests.support.books import (
     record,
     scattered,
 )
-from tests.support.live import LiveStack, wait_until
+from tests.support.live import LiveStack
 from tests.support.stack import NativeStack, open_stack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(400)]
 EVENTS: Final = 200
@@ -67,7 +68,7 @@ def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None
     map_customers(stack, books)
     everything = sum(units for _, units in books.windows.values())
     # The breaker opens soon, and its probes may meet what was recorded already.
-    wait_until(
+    until(
         lambda: f"all to wait and some answers to be lost; {len(stack.stand_in.oracle())} are",
         lambda: pending(stack, books) == everything and len(stack.stand_in.oracle()) >= 3,
         90,
@@ -76,7 +77,7 @@ def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None
 
     parts.shift("+26h")
     stack.stand_in.clear_faults()
-    wait_until(
+    until(
         lambda: f"everything but the doubtful to be settled: {states(stack)}",
         lambda: waiting(stack) == 0 and not states(stack).keys() & {"pending", "ambiguous"},
         120,

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from tests.support.books import Books, map_customers, pending, record, scattered
-from tests.support.live import LiveStack, wait_until
+from tests.support.live import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 EVENTS: Final = 400
@@ -54,8 +55,8 @@ def test_more_errors_than_samples(stack: LiveStack) -> None:
             assert row is not None
             return int(row[0])
 
-        wait_until(lambda: f"all errors to be told; {told()} are", lambda: told() == REJECTED, 150)
-        wait_until(
+        until(lambda: f"all errors to be told; {told()} are", lambda: told() == REJECTED, 150)
+        until(
             lambda: f"nothing to wait; {pending(stack, books)} units do",
             lambda: pending(stack, books) == 0,
             60,
@@ -76,9 +77,7 @@ def test_more_errors_than_samples(stack: LiveStack) -> None:
 
         for item in items:
             ledger.execute("SELECT ledger.redrive(%s, 'the meter is active again')", (item,))
-        wait_until(
-            lambda: "everything to be recorded", lambda: number(UNITS, "recorded") == whole, 90
-        )
+        until("everything to be recorded", lambda: number(UNITS, "recorded") == whole, 90)
         counted = sum(
             int(e["value"]) * e["counted"]
             for e in stand_in.oracle()

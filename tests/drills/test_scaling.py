@@ -14,7 +14,8 @@ from tests.support.books import (
     record,
     scattered,
 )
-from tests.support.live import LiveStack, LiveWorker, wait_until
+from tests.support.live import LiveStack, LiveWorker
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 PART = 500
@@ -39,7 +40,7 @@ def test_one_to_three_to_one(stack: LiveStack, end: str) -> None:
     flow(stack, scattered(f"{end}-a", PART, tenants=24, seed=31), books)
     others = [stack.start_worker(f"{end}-2"), stack.start_worker(f"{end}-3")]
     flow(stack, scattered(f"{end}-b", PART, tenants=24, seed=32), books)
-    wait_until(lambda: "partitions for all three", lambda: all(assigned(w) for w in others), 60)
+    until("partitions for all three", lambda: all(assigned(w) for w in others), 60)
     flow(stack, scattered(f"{end}-c", PART, tenants=24, seed=33), books)
     for worker in others:
         if end == "kill":

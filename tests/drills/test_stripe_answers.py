@@ -15,7 +15,8 @@ from tests.support.books import (
     record,
     scattered,
 )
-from tests.support.live import LiveStack, wait_until
+from tests.support.live import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 EVENTS: Final = 400
@@ -91,7 +92,7 @@ def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     stack.stand_in.arm(kind="401")
     stack.start_worker("refused", publish_rate_per_s=200)
     write(stack, "refused", books, seed=42)
-    wait_until(
+    until(
         lambda: f"everything to wait for Stripe; {pending(stack, books)} units do",
         lambda: pending(stack, books) == sum(units for _, units in books.windows.values()),
         60,
@@ -109,7 +110,7 @@ def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveSt
     stack.stand_in.arm(kind="slow", delay_ms=1_500, count=40)
     sleeper = stack.start_worker("sleeper", **SHORT_LEASE)
     write(stack, "sleeper", books, seed=43)
-    wait_until(lambda: "requests in flight", lambda: ask(stack, UNANSWERED, books) > 0, 60)
+    until("requests in flight", lambda: ask(stack, UNANSWERED, books) > 0, 60)
     sleeper.process.send_signal(signal.SIGSTOP)
     try:
         stack.start_worker("awake", **SHORT_LEASE)

@@ -13,7 +13,8 @@ from typing import Literal
 
 import psycopg
 
-from tests.support.live import LiveStack, wait_until
+from tests.support.live import LiveStack
+from tests.support.waiting import until
 
 Fate = Literal["once", "twice", "rollback", "conflict", "late"]
 WINDOW_S = {"api_calls": 60, "storage_gb": 3600, "exports": 3600}
@@ -154,7 +155,7 @@ def _progress(stack: LiveStack, books: Books) -> tuple[int, int, int]:
 
 
 def await_settled(stack: LiveStack, books: Books, deadline_s: float = 90) -> None:
-    wait_until(
+    until(
         lambda: f"settled; now {_progress(stack, books)} of {books.events} events",
         lambda: settled(stack, books),
         deadline_s,

@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,23 +12,9 @@ from typing import Any
 
 from sandbox.stripe_sandbox.client import StandIn
 from tests.support.stack import Stack, open_stack
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class NotInTimeError(AssertionError):
-    """A condition did not come true before its deadline."""
-
-
-def wait_until(what: Callable[[], str], condition: Callable[[], bool], deadline_s: float) -> None:
-    """Waits for a condition, asking again and again; `what` is only made for the message."""
-    end_s = time.monotonic() + deadline_s
-    pause_s = 0.05
-    while not condition():
-        if time.monotonic() > end_s:
-            raise NotInTimeError(f"not within {deadline_s:.0f} s: {what()}")
-        time.sleep(pause_s)  # the pause between two questions, bounded by the deadline
-        pause_s = min(0.5, pause_s * 1.5)
 
 
 @dataclass(slots=True)
@@ -55,7 +40,7 @@ class LiveWorker:
 
     def await_death(self, deadline_s: float = 60) -> int:
         """The return code, once it has died by itself."""
-        wait_until(lambda: f"death of {self.log.name}", lambda: not self.alive, deadline_s)
+        until(lambda: f"death of {self.log.name}", lambda: not self.alive, deadline_s)
         return int(self.process.returncode)
 
 
@@ -129,7 +114,7 @@ class LiveStack:
             fresh = facts["pids"][part] not in {None, old_pid}
             return bool(fresh and facts["parts"][part]["state"] == "ready")
 
-        wait_until(lambda: f"{part} to come back", back, deadline_s)
+        until(lambda: f"{part} to come back", back, deadline_s)
 
     def tailrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

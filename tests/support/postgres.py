@@ -26,6 +26,7 @@ import pytest
 from psycopg import sql
 
 from schemas.migrations import SchemaName, install
+from tests.support.waiting import until
 
 MAJOR_MIN = 15
 START_DEADLINE_S = 60.0
@@ -154,28 +155,19 @@ class PostgresServer:
             (database,),
         )
         until(
+            "the replication slots of a test database are free",
             lambda: (
                 conn.execute(
                     "SELECT 1 FROM pg_replication_slots WHERE database = %s AND active", (database,)
                 ).fetchone()
                 is None
             ),
-            "the replication slots of a test database are free",
         )
         conn.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
             " WHERE database = %s",
             (database,),
         )
-
-
-def until(condition: Callable[[], bool], what: str, *, deadline_s: float = 10.0) -> None:
-    """Wait for a condition; a missed deadline fails with its name."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {deadline_s:g} s: {what}")
-        time.sleep(0.01)
 
 
 def find_binaries(environ: Mapping[str, str]) -> Path:

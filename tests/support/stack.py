@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,13 +21,13 @@ from testcontainers.compose import DockerCompose
 from sandbox import facts, install, secrets
 from sandbox.paths import Paths, write_json
 from sandbox.stripe import API_KEY
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CHOICE = "TAILRACE_STACK"
 PROVIDERS = ("native", "docker")
 WAY_OUT = f"Start an engine, or unset {CHOICE}: the native stack needs none."
 READY_S = 180.0
-POLL_S = 0.05
 COMPOSE_PASSWORD = "sandbox"
 COMPOSE_PARTS = ("postgres", "kafka", "connect", "stripe")
 COMPOSE_POSTGRES = install.Address("127.0.0.1", 15432)
@@ -95,13 +94,11 @@ class NativeStack:
     def restart(self, part: str) -> None:
         old = self._pid(part)
         self.kill(part, signal.SIGTERM)
-        deadline_s = time.monotonic() + READY_S
-        while not self._renewed(part, old):
-            if time.monotonic() > deadline_s:
-                raise StackError(
-                    f"{part}: not back after {READY_S:.0f} s\n{self.logs(part)[-2000:]}"
-                )
-            time.sleep(POLL_S)  # the pause between two questions, bounded by the deadline
+        until(
+            lambda: f"{part} is back\n{self.logs(part)[-2000:]}",
+            lambda: self._renewed(part, old),
+            READY_S,
+        )
 
     def stop(self, part: str) -> None:
         self._command("stop", part)
@@ -215,11 +212,11 @@ class DockerStack:
         return found[0]
 
     def _await_healthy(self, part: str) -> None:
-        deadline_s = time.monotonic() + READY_S
-        while self._container(part).attrs["State"]["Health"]["Status"] != "healthy":
-            if time.monotonic() > deadline_s:
-                raise StackError(f"{part}: not healthy after {READY_S:.0f} s")
-            time.sleep(POLL_S)  # the pause between two questions, bounded by the deadline
+        until(
+            f"{part} is healthy",
+            lambda: self._container(part).attrs["State"]["Health"]["Status"] == "healthy",
+            READY_S,
+        )
 
     def _write(self, installation: install.Installation) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

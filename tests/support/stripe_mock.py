@@ -4,13 +4,14 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.support.waiting import until
 
 VERSION: Final = "v0.203.0"
 MODULE: Final = f"github.com/stripe/stripe-mock@{VERSION}"
@@ -71,12 +72,16 @@ def running(program: Path, log: Path) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + START_S_MAX
-    while time.monotonic() < deadline:
-        matched = re.search(r"HTTP at address: (127\.0\.0\.1:\d+)", log.read_text())
-        if matched is not None:
-            return f"http://{matched[1]}"
-        if process.poll() is not None:
-            break
-        time.sleep(0.02)
-    pytest.fail(f"stripe-mock did not start: {log.read_text()}")
+    until(
+        lambda: f"stripe-mock says where it listens: {log.read_text()}",
+        lambda: _said(log) is not None or process.poll() is not None,
+        START_S_MAX,
+    )
+    said = _said(log)
+    if said is None:
+        pytest.fail(f"stripe-mock did not start: {log.read_text()}")
+    return f"http://{said[1]}"
+
+
+def _said(log: Path) -> re.Match[str] | None:
+    return re.search(r"HTTP at address: (127\.0\.0\.1:\d+)", log.read_text())

@@ -20,7 +20,8 @@ from streams.cli.main import run
 from streams.core.meter_event import Cell, Origin, freeze_proven
 from streams.core.observation import Answer
 from tests.integration.cli.pipeline import Pipeline
-from tests.support.postgres import Database, until
+from tests.support.postgres import Database
+from tests.support.waiting import until
 
 SCHEMAS = Path(__file__).parents[3] / "schemas" / "cli"
 
@@ -130,7 +131,7 @@ class World:
     def settled(self, units: int) -> None:
         """Waits until so many units are at Stripe."""
         with self.ledger.connect() as conn:
-            until(lambda: self._settled(conn) == units, f"{units} units settled", deadline_s=20)
+            until(f"{units} units settled", lambda: self._settled(conn) == units, deadline_s=20)
 
     def _settled(self, conn: psycopg.Connection) -> int:
         self.pipeline.check()

@@ -39,7 +39,7 @@ from streams.core.meter_event import MeterEvent
 from streams.core.observation import Answer, Observation
 from streams.engine.partitioner import home_partition
 from streams.ports import AuditNote
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 LOG = "11111111-2222-3333-4444-555555555555"
 PARTITIONS = 12
@@ -103,7 +103,7 @@ class Pipeline:
 
     def start(self) -> None:
         self._life = self._thread.submit(self._main)
-        until(lambda: self._ready.is_set() or self._ended(), "the pipeline started")
+        until("the pipeline started", lambda: self._ready.is_set() or self._ended())
         self.check()
 
     def stop(self) -> None:

@@ -9,7 +9,8 @@ from psycopg import sql
 
 from tests.integration.cli.conftest import World, new_key
 from tests.integration.cli.test_reconcile import ACT, a_day_passes, admin, balance, sent
-from tests.support.postgres import Database, until
+from tests.support.postgres import Database
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -21,7 +22,7 @@ BACK = "90 min"
 def copy_database(world: World, template: Database, name: str) -> None:
     """A copy under another name, while the workers leave both alone."""
     world.pipeline.holding = True
-    until(world.pipeline.idle.is_set, "the pipeline holds")
+    until("the pipeline holds", world.pipeline.idle.is_set)
     with template.server.admin.connect() as conn:
         for database in (template.name, name):
             conn.execute(
@@ -90,7 +91,7 @@ def reconciled(world: World) -> None:
 
 def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
     world = restored
-    until(lambda: halted(world), "the workers noticed")
+    until("the workers noticed", lambda: halted(world))
     world.record("acme", new_key(), metric="exports", back=BACK)
 
     plan = world.cli.json("ledger_adopt", "ledger", "adopt")
@@ -103,7 +104,7 @@ def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
 
     adopted = world.cli(*ADOPT)
     assert (adopted.code, adopted.last) == (0, "adopted: receipt 1, restored the backup")
-    until(lambda: held_units(world) == 12, "the workers told it again", deadline_s=20)
+    until("the workers told it again", lambda: held_units(world) == 12, deadline_s=20)
     assert sent(world) == 21, "what was told again waits"
     reconciled(world)
     world.settled(24)
@@ -117,7 +118,7 @@ def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
 
 def test_the_second_time_it_is_a_no_op_with_the_receipt(restored: World) -> None:
     world = restored
-    until(lambda: halted(world), "the workers noticed")
+    until("the workers noticed", lambda: halted(world))
     assert world.cli(*ADOPT).code == 0
     again = world.cli(*ADOPT)
     assert again.code == 0
@@ -128,9 +129,9 @@ def test_the_second_time_it_is_a_no_op_with_the_receipt(restored: World) -> None
 
 def test_new_hours_go_on_while_old_ones_wait(restored: World) -> None:
     world = restored
-    until(lambda: halted(world), "the workers noticed")
+    until("the workers noticed", lambda: halted(world))
     assert world.cli(*ADOPT).code == 0
-    until(lambda: held_units(world) == 9, "the workers told it again", deadline_s=20)
+    until("the workers told it again", lambda: held_units(world) == 9, deadline_s=20)
     admin(
         world,
         "ALTER TABLE ledger.adoption DISABLE TRIGGER append_only",
@@ -138,7 +139,7 @@ def test_new_hours_go_on_while_old_ones_wait(restored: World) -> None:
         "ALTER TABLE ledger.adoption ENABLE TRIGGER append_only",
     )
     world.record("acme", new_key(), metric="exports", back="0 min")
-    until(lambda: sent(world) == 24, "usage of after the adoption is sent")
+    until("usage of after the adoption is sent", lambda: sent(world) == 24)
     assert held_units(world) == 9
 
 
@@ -151,7 +152,7 @@ def test_a_ledger_that_never_went_back_has_nothing_to_adopt(world: World) -> Non
 def test_what_was_under_way_counts_as_in_doubt_and_is_compared(restored: World) -> None:
     """A request of the backup that the forgotten ledger had sent: found, never sent again."""
     world = restored
-    until(lambda: halted(world), "the workers noticed")
+    until("the workers noticed", lambda: halted(world))
     admin(
         world,
         "ALTER TABLE ledger.meter_event DISABLE TRIGGER frozen",
@@ -161,7 +162,7 @@ def test_what_was_under_way_counts_as_in_doubt_and_is_compared(restored: World) 
         "ALTER TABLE ledger.meter_event ENABLE TRIGGER frozen",
     )
     assert world.cli.json("ledger_adopt", *ADOPT)["receipt"]["detail"]["unsettled"]
-    until(lambda: held_units(world) == 9, "the workers told it again", deadline_s=20)
+    until("the workers told it again", lambda: held_units(world) == 9, deadline_s=20)
     reconciled(world)
     assert sent(world) == 21
     assert balance(world) == (21, 0, 0)

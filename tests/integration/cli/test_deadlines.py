@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.stripe_sandbox.fact import Subscription
 from tests.integration.cli.conftest import METERS, World, new_key
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -57,8 +57,8 @@ def miss(world: World, units_times: int = 1) -> list[dict[str, Any]]:
     # Its skew of ten minutes would refuse it: a person approves, too late for its invoice.
     with world.ledger.connect() as admin:
         until(
-            lambda: _count(admin, "SELECT count(*) FROM ledger.parked") == units_times,
             "the late usage is in review",
+            lambda: _count(admin, "SELECT count(*) FROM ledger.parked") == units_times,
         )
         admin.execute(
             "SELECT ledger.approve(parked_id, 'confirmed', NULL, 'own') FROM ledger.parked"
@@ -162,7 +162,7 @@ def test_what_will_miss_its_invoice_is_said_before_it_does(world: World) -> None
     world.record("acme", new_key(), metric="exports", back="4 min")
     world.record("acme", new_key(), metric="exports", back="1 min")
     with world.ledger.connect() as admin:
-        until(lambda: _count(admin, "SELECT count(*) FROM ledger.uncovered") == 2, "both entries")
+        until("both entries", lambda: _count(admin, "SELECT count(*) FROM ledger.uncovered") == 2)
     found = world.cli.json("deadlines", "deadlines", "--all")
     assert [(a["outlook"], a["state"], a["units"]) for a in found["unsettled"]] == [
         ("at risk", "entry", "3"),

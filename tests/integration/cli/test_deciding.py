@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.integration.cli.conftest import Ran, World, new_key
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -38,7 +38,7 @@ def told(world: World, kind: str, reason: str) -> int:
         found[:] = [] if number is None else [number]
         return bool(found)
 
-    until(there, f"a {kind} item {reason}", deadline_s=20)
+    until(f"a {kind} item {reason}", there, deadline_s=20)
     return found[0]
 
 
@@ -48,7 +48,7 @@ def window_of(world: World, units: int) -> str:
         "SELECT window_start::text FROM ledger.balance WHERE tenant_id = 'acme'"
         f" AND metric = 'api_calls' AND total + decided = {units}"
     )
-    until(lambda: world.value(world.ledger, query) is not None, f"a window of {units}")
+    until(f"a window of {units}", lambda: world.value(world.ledger, query) is not None)
     return str(world.value(world.ledger, query)).replace(" ", "T") + ":00"
 
 
@@ -122,7 +122,7 @@ def test_items_are_rejected_together_or_not_at_all(world: World) -> None:
     for number in range(2):
         world.record("acme", f"late-{number}", back="30 hours")
         told(world, "review", "late")
-    until(lambda: len(the_books(world)["parked"]) == 2, "both items")  # type: ignore[arg-type]
+    until("both items", lambda: len(the_books(world)["parked"]) == 2)  # type: ignore[arg-type]
     unknown = world.cli("review", "reject", "1", "2", "99", "--reason", "x", "--yes")
     assert (unknown.code, "ITEM: 99 not in this ledger" in unknown.err) == (2, True)
     assert_done_once(world, "review", "reject", "1", "2", said="rejected 2: late, 3 units")

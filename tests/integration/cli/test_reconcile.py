@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.cli.conftest import World, new_key
 from tests.integration.cli.pipeline import Doubt
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -41,7 +41,7 @@ def record_in_doubt(world: World, number: int, truth: Doubt) -> None:
     before = dead(world)
     for _ in range(number):
         world.record("acme", new_key(), metric="exports")
-    until(lambda: dead(world) == before + number, "they are in doubt", deadline_s=20)
+    until("they are in doubt", lambda: dead(world) == before + number, deadline_s=20)
 
 
 def dead(world: World) -> int:

@@ -16,7 +16,7 @@ import requests
 
 from sandbox.stripe_sandbox.service import Service
 from tests.integration.cli.conftest import World
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 ROOT = Path(__file__).parents[3]
@@ -80,7 +80,7 @@ def test_a_rejected_meter_event_is_told_listed_redriven_and_counted_once(
         stripe.engine.settings.webhook_url = address(process)
         reject(world)
         world.record("acme", "export-1", metric="exports")
-        until(lambda: dead(world) == 1, "the rejected one is dead", deadline_s=20)
+        until("the rejected one is dead", lambda: dead(world) == 1, deadline_s=20)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
 
@@ -113,8 +113,8 @@ def test_a_sweep_finds_what_no_webhook_told_and_marks_what_nobody_named(
     reject(world, 3)
     for number in range(4):
         world.record("acme", f"export-{number}", metric="exports", back=f"{10 + number} min")
-    until(lambda: len(stripe.engine.state.recorded) == 4, "all sent", deadline_s=20)
-    until(lambda: len(stripe.engine.state.unreported) == 0, "all reported", deadline_s=20)
+    until("all sent", lambda: len(stripe.engine.state.recorded) == 4, deadline_s=20)
+    until("all reported", lambda: len(stripe.engine.state.unreported) == 0, deadline_s=20)
 
     swept = world.cli("rejections", "sweep")
 

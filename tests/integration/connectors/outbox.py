@@ -16,7 +16,7 @@ from psycopg import Connection
 
 from connectors.names import PUBLICATION
 from schemas import migrations
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Outbox:
             self.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", self.slot)
             return self.confirmed() >= end
 
-        until(moved, "the slot is at the end of the WAL")
+        until("the slot is at the end of the WAL", moved)
 
     def drop_slot(self) -> None:
         self.execute(
@@ -83,7 +83,7 @@ class Outbox:
         )
 
     def await_in_slot(self, rows: int) -> None:
-        until(lambda: self.waiting_in_slot() == rows, f"the slot holds {rows} rows")
+        until(f"the slot holds {rows} rows", lambda: self.waiting_in_slot() == rows)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -94,9 +94,9 @@ class Outbox:
                 f"START_REPLICATION SLOT {slot} LOGICAL 0/0 "
                 f"(proto_version '1', publication_names '{publication}')".encode()
             )
-            until(lambda: self.active() is True, "the slot has a reader")
+            until("the slot has a reader", lambda: self.active() is True)
             yield
-        until(lambda: self.active() is False, "the slot has no reader")
+        until("the slot has no reader", lambda: self.active() is False)
 
     def active(self) -> bool:
         return bool(

@@ -24,7 +24,8 @@ from connectors.guard_findings import Start
 from connectors.source_registry import identify
 from connectors.source_settings import SourceSettings
 from tests.integration.connectors.outbox import Outbox, dsn_of, install
-from tests.support.live import LiveStack, wait_until
+from tests.support.live import LiveStack
+from tests.support.waiting import until
 
 PARTITIONS = 12
 ARRIVE_WITHIN_S = 60.0
@@ -54,7 +55,7 @@ class Arrived:
             self.read()
             return set(wanted) <= set(self.ids())
 
-        wait_until(
+        until(
             lambda: f"{len(set(wanted) - set(self.ids()))} of {len(wanted)} rows to arrive",
             all_there,
             ARRIVE_WITHIN_S,
@@ -88,15 +89,15 @@ class Source:
 
     def await_position(self) -> None:
         """Connect stores positions once a second; wait until it has stored one."""
-        wait_until(
-            lambda: "a stored position",
+        until(
+            "a stored position",
             lambda: bool(self.capture.client.offsets(self.capture.name).offsets),
             ARRIVE_WITHIN_S,
         )
 
     def stop(self) -> None:
         self.capture.client.stop_and_wait(self.capture.name)
-        wait_until(lambda: "a free slot", lambda: not self.outbox.active(), 30)
+        until("a free slot", lambda: not self.outbox.active(), 30)
 
 
 @contextmanager
@@ -116,7 +117,7 @@ def source_on(stack: LiveStack) -> Iterator[Source]:
             yield Source(outbox, capture, Arrived(consumer))
         finally:
             session.delete(f"{facts['connect_url']}/connectors/{capture.name}", timeout=30)
-            wait_until(lambda: "a free slot", lambda: not outbox.active(), 30)
+            until("a free slot", lambda: not outbox.active(), 30)
             outbox.drop_slot()
             with psycopg.connect(facts["postgres_dsn"], autocommit=True) as connection:
                 connection.execute(

@@ -15,7 +15,8 @@ from connectors.guard_findings import Severity, Start
 from connectors.repair import RepairOrder, RepairTools
 from tests.integration.connectors.outbox import record_in
 from tests.integration.connectors.real import Source, header, source_on, value_of
-from tests.support.live import LiveStack, live_stack, wait_until
+from tests.support.live import LiveStack, live_stack
+from tests.support.waiting import until
 from tests.unit.connectors.test_source_registry import Remembered
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -220,7 +221,7 @@ def _wait_until_stored(source: Source) -> None:
             and slot.confirmed_lsn >= offset.safe_lsn
         )
 
-    wait_until(lambda: "the position to be stored", stored, 60)
+    until("the position to be stored", stored, 60)
 
 
 def _insert_under_another_name(owner: Connection[tuple[object, ...]]) -> None:

@@ -16,7 +16,7 @@ from connectors.errors import RepairRefusedError
 from connectors.repair import RepairOrder, RepairTools, repair_from_us
 from connectors.source_registry import SourceIdentity
 from tests.integration.connectors.outbox import Outbox, record_in
-from tests.support.postgres import until
+from tests.support.waiting import until
 from tests.unit.connectors.fake_connect import FakeConnect
 from tests.unit.connectors.test_source_registry import Remembered
 
@@ -242,7 +242,7 @@ def test_a_row_open_while_the_slot_is_made_is_not_lost(
             target=lambda: result.append(repair.run(broken, order, tools).rows)
         )
         runner.start()
-        until(_waits(outbox), "the new slot waits for the writer")
+        until("the new slot waits for the writer", _waits(outbox))
         writer.execute("COMMIT")
         runner.join(30)
     assert result == [11]

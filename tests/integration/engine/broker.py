@@ -11,7 +11,7 @@ from sandbox.jars import Jars, ensure, maven
 from sandbox.java import find_java
 from sandbox.kafka import Kafka
 from sandbox.ports import free_ports
-from tests.integration.engine.waiting import until
+from tests.support.waiting import until
 
 LOCK = Path(__file__).resolve().parents[3] / "sandbox" / "jars.lock"
 START_DEADLINE_S = 60

@@ -14,8 +14,8 @@ from streams.engine.errors import (
     StateDamaged,
 )
 from streams.engine.fail_stop import ExitCode
-from tests.integration.engine.waiting import eventually
 from tests.integration.engine.world import PARTITIONS, World
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -30,6 +30,7 @@ async def test_every_event_counts_once_and_again_after_warm_and_cold_starts(worl
     await eventually(
         "the lag is known",
         lambda: [p.lag for p in worker.feeder.figures().partitions] == [0] * PARTITIONS,
+        30,
     )
     await world.stop(worker)
     await world.expect_exact_anew("one")
@@ -66,12 +67,15 @@ async def test_a_held_partition_waits_while_the_others_go_on(world: World) -> No
     worker = await world.start("one")
     await world.serving(worker)
     worker.feeder.hold(1, "the operator wants to look")
-    await eventually("it is held", lambda: worker.feeder.held == {1: "the operator wants to look"})
+    await eventually(
+        "it is held", lambda: worker.feeder.held == {1: "the operator wants to look"}, 30
+    )
     world.produce(2_000)
     others = [0, 2, 3]
     await eventually(
         "the others are settled",
         lambda: all(worker.feeder.figures().partitions[p].lag == 0 for p in others),
+        30,
     )
     assert worker.feeder.tables[1].applied == -1
     worker.feeder.resume(1)
@@ -84,10 +88,10 @@ async def test_a_paused_partition_goes_on_where_it_stood(world: World) -> None:
     world.produce(1_000)
     await world.settled(worker)
     worker.feeder.pause(2)
-    await eventually("paused", lambda: worker.feeder.figures().partitions[2].state == "paused")
+    await eventually("paused", lambda: worker.feeder.figures().partitions[2].state == "paused", 30)
     stood = worker.feeder.tables[2].applied
     world.produce(1_000)
-    await eventually("others", lambda: worker.feeder.figures().partitions[0].lag == 0)
+    await eventually("others", lambda: worker.feeder.figures().partitions[0].lag == 0, 30)
     assert worker.feeder.tables[2].applied == stood
     worker.feeder.resume(2)
     await world.settled(worker)
@@ -147,9 +151,9 @@ async def test_a_partition_the_agent_wants_held_keeps_what_it_settled_and_its_ta
 
     worker.agent.before = unknown_rules
     world.produce(2_000)
-    await eventually("it is held", lambda: 3 in worker.feeder.held)
+    await eventually("it is held", lambda: 3 in worker.feeder.held, 30)
     assert "upgrade it" in worker.feeder.held[3]
-    await eventually("its table is open", lambda: 3 in worker.feeder.tables)
+    await eventually("its table is open", lambda: 3 in worker.feeder.tables, 30)
     worker.agent.before = None
     worker.feeder.resume(3)
     await world.settled(worker)
@@ -166,7 +170,7 @@ async def test_an_agent_that_raises_ends_the_process_by_name(world: World) -> No
         raise ZeroDivisionError(chunk.first)
 
     worker.agent.before = surprise
-    await eventually("the process ends", lambda: world.exits == [ExitCode.AGENT_FAILED])
+    await eventually("the process ends", lambda: world.exits == [ExitCode.AGENT_FAILED], 30)
 
 
 async def test_a_chunk_nobody_answers_for_ends_the_process_at_its_deadline(world: World) -> None:
@@ -178,7 +182,7 @@ async def test_a_chunk_nobody_answers_for_ends_the_process_at_its_deadline(world
         await release.wait()
 
     worker.agent.before = sleep_on
-    await eventually("the process ends", lambda: world.exits == [ExitCode.SETTLE_DEADLINE])
+    await eventually("the process ends", lambda: world.exits == [ExitCode.SETTLE_DEADLINE], 30)
     release.set()
 
 

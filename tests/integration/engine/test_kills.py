@@ -8,8 +8,8 @@ import pytest
 
 from streams.engine.crash_points import STEPS
 from tests.integration.engine.broker import Broker
-from tests.integration.engine.waiting import eventually
 from tests.integration.engine.world import World
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.drill]
 
@@ -110,7 +110,7 @@ async def test_a_broker_that_is_killed_and_comes_back_ends_no_worker(
 ) -> None:
     worker = await world.start("one", chunk_records_max=100)
     world.produce(2_000)
-    await eventually("it began", lambda: bool(worker.agent.chunks))
+    await eventually("it began", lambda: bool(worker.agent.chunks), 30)
     broker.kill()
     broker.start()
     world.produce(2_000)

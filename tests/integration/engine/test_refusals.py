@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 from streams.engine.chunk import Chunk
 from streams.engine.fail_stop import ExitCode
 from tests.integration.engine.toy import Worker
-from tests.integration.engine.waiting import eventually
 from tests.integration.engine.world import PARTITIONS, World
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +28,7 @@ async def held(world: World, name: str, reason: str, partitions: int = PARTITION
     """Start a worker and wait until it holds its partitions for that reason."""
     worker = await world.start(name)
     await eventually(
-        f"{partitions} partitions are held", lambda: len(worker.feeder.held) == partitions
+        f"{partitions} partitions are held", lambda: len(worker.feeder.held) == partitions, 30
     )
     assert all(reason in text for text in worker.feeder.held.values()), worker.feeder.held
     assert world.exits == []
@@ -132,7 +132,7 @@ async def test_a_log_that_ends_before_the_state_was_truncated(world: World) -> N
 async def test_a_changed_partition_count_is_refused(world: World) -> None:
     await settle_some(world)
     worker = await world.start("one", partitions=PARTITIONS + 1)
-    await eventually("all are held", lambda: len(worker.feeder.held) == PARTITIONS)
+    await eventually("all are held", lambda: len(worker.feeder.held) == PARTITIONS, 30)
     assert all("PartitionCountChanged" in text for text in worker.feeder.held.values())
 
 
@@ -187,12 +187,13 @@ async def test_garbage_in_the_packed_log_holds_its_partition_alone(world: World)
     assert producer.flush(10) == 0
     world.produce(1_000)
     worker = await world.start("one")
-    await eventually("two are held", lambda: sorted(worker.feeder.held) == [2, 3])
+    await eventually("two are held", lambda: sorted(worker.feeder.held) == [2, 3], 30)
     assert "PackedRecordDamaged" in worker.feeder.held[2]
     assert "UnknownPackedVersion" in worker.feeder.held[3]
     await eventually(
         "the others go on",
         lambda: all(worker.feeder.figures().partitions[p].lag == 0 for p in (0, 1)),
+        30,
     )
 
 

@@ -16,7 +16,7 @@ from streams.engine.crash_points import CrashAt, never
 from streams.engine.fail_stop import FailStop
 from streams.engine.table import PartitionTable
 from tests.integration.engine.toy import Worker, settings
-from tests.integration.engine.waiting import eventually, until
+from tests.support.waiting import eventually, until
 
 PARTITIONS = 4
 Levels = dict[str, tuple[int, int]]
@@ -62,7 +62,7 @@ class World:
 
     def delete(self, name: str) -> None:
         self._all(self.admin.delete_topics([name]))
-        until(f"{name} is gone", lambda: name not in self.admin.list_topics(timeout=10).topics)
+        until(f"{name} is gone", lambda: name not in self.admin.list_topics(timeout=10).topics, 30)
 
     def remove_records(self, name: str, before: int) -> None:
         """Remove the records below an offset of every partition, as retention does."""

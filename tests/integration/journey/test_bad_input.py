@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.books import Books, Use, assert_exact, await_settled, map_customers, record
-from tests.support.live import LiveStack, wait_until
+from tests.support.live import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -48,7 +49,7 @@ def test_malformed_records_are_dead_letters_and_good_ones_behind_them_are_billed
     map_customers(stack, books)
     await_settled(stack, books)
     assert_exact(stack, books)
-    wait_until(
+    until(
         lambda: f"{dead(stack) - before} of {len(MALFORMED)} dead letters",
         lambda: dead(stack) - before == len(MALFORMED),
         30,
@@ -80,7 +81,7 @@ def test_usage_of_a_tenant_without_a_customer_waits_and_is_billed_after_the_mapp
         assert row is not None
         return int(row[0])
 
-    wait_until(lambda: "41 units held", lambda: held() == 41, 30)
+    until("41 units held", lambda: held() == 41, 30)
     mapped = stack.tailrace("customers", "map", "unmapped-0", "cus_unmapped-0")
     assert mapped.returncode == 0, mapped.stderr
     await_settled(stack, books)

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.books import Books, Use, map_customers, record
-from tests.support.live import LiveStack, live_stack, wait_until
+from tests.support.live import LiveStack, live_stack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -32,11 +33,7 @@ def _hold_one(stack: LiveStack) -> None:
     producer.produce("usage.events", json.dumps(record_text).encode(), key.encode())
     producer.flush(10)
     log = stack.workers[0].log
-    wait_until(
-        lambda: "a held partition",
-        lambda: "schema version 2 is unknown" in log.read_text(),
-        30,
-    )
+    until("a held partition", lambda: "schema version 2 is unknown" in log.read_text(), 30)
     assert stack.workers[0].alive
     books = Books()
     at = datetime.now(UTC) - timedelta(hours=3)  # noqa: TID251 - a service lives now
@@ -57,4 +54,4 @@ def _hold_one(stack: LiveStack) -> None:
         assert row is not None
         return int(row[0])
 
-    wait_until(lambda: f"{admitted()} billed", lambda: admitted() >= 12, 60)
+    until(lambda: f"{admitted()} billed", lambda: admitted() >= 12, 60)

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 import requests
 
-from tests.support.live import LiveStack, live_stack, wait_until
+from tests.support.live import LiveStack, live_stack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -28,7 +29,7 @@ def test_a_renamed_column_stops_capture_and_the_command_says_so(tmp_path: Path) 
                 " (emitted_at, event_id, kafka_key, event_type, received_at, body)"
                 " VALUES (now(), gen_random_uuid(), 'acme', 'usage.recorded', now(), '{}')"
             )
-        wait_until(lambda: "a failed task", lambda: failed(stack), 60)
+        until("a failed task", lambda: failed(stack), 60)
         said = stack.tailrace("connector", "status")
         assert said.returncode == 1, said.stdout + said.stderr
         assert "FAILED" in said.stdout + said.stderr

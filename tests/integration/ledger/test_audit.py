@@ -52,14 +52,17 @@ async def test_sums_are_per_customer_meter_and_hour(world: World) -> None:
 async def test_a_seal_stays_and_the_audit_is_dated(world: World) -> None:
     audit = world.ledger.audit
     minute_us = world.series().window_start_us
-    assert await audit.last_audit_us("sandbox") is None
+    assert await audit.last_audits() == []
 
     await audit.seal("sandbox", {minute_us: Tally(3, 2**127)}, '{"lost": 0}')
     await audit.seal("sandbox", {minute_us: Tally(4, 1)}, '{"lost": 0}')
 
     sealed = await audit.sealed("sandbox", minute_us, minute_us + 1)
     assert sealed == {minute_us: Tally(3, 2**127)}
-    assert (await audit.last_audit_us("sandbox") or 0) >= world.now_us
+    now_us = world.value("SELECT ledger.us(clock_timestamp())")
+    (note,) = await audit.last_audits()
+    assert (note.source, note.lost) == ("sandbox", 0)
+    assert now_us - note.age_us >= world.now_us
 
 
 async def test_old_canary_tokens_go_and_young_ones_stay(world: World) -> None:

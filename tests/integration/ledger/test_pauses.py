@@ -11,7 +11,7 @@ import pytest
 
 from streams.core.orders import HeldRecord
 from tests.integration.ledger.world import LOG, World, values
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -117,7 +117,7 @@ async def test_no_claim_is_lent_once_a_pause_is_committed(world: World) -> None:
         assert len(locked) == 3
         pausing = pool.submit(pause)
         assert began.wait(10)
-        until(lambda: world.value(waits) == 1, "the pause waits for the claim")
+        until("the pause waits for the claim", lambda: world.value(waits) == 1)
         assert not pausing.done()
         claiming.commit()
         pausing.result(10)

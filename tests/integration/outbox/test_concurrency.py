@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.outbox.conftest import Connect, Row
 from tests.support.outbox import all_of, correct, one, outbox_rows, record
-from tests.support.postgres import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 Conn = psycopg.Connection[Row]
@@ -23,7 +23,7 @@ def started(
 ) -> Future[object]:
     """The call runs on its own thread; returns once the server shows it waiting for a lock."""
     future = pool.submit(call)
-    until(lambda: one(admin, WAITING, (conn.info.backend_pid,))["n"] == 1, "the call waits")
+    until("the call waits", lambda: one(admin, WAITING, (conn.info.backend_pid,))["n"] == 1)
     return future
 
 

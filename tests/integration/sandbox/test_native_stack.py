@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # its stubs are a package of their own
@@ -17,18 +17,12 @@ from sandbox import process
 from sandbox.control import running
 from sandbox.paths import Paths
 from tests.support.stack import NativeStack, open_stack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 120.0
-
-
-def await_true(what: str, condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)  # the pause between two questions, bounded by the deadline
 
 
 def sandbox(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -71,7 +65,7 @@ def canaries_arrive(stack: NativeStack) -> None:
             ).fetchone()
         return row is not None and row[0] == sent[0]
 
-    await_true("canaries in the ledger", arrived)
+    until("canaries in the ledger", arrived, DEADLINE_S)
 
 
 def test_every_address_answers(stack: NativeStack) -> None:
@@ -112,12 +106,13 @@ def test_a_killed_part_comes_back_under_a_new_pid_and_rows_flow(
 ) -> None:
     before = stack.facts["parts"][part]["restarts"]
     stack.kill(part)
-    await_true(
+    until(
         f"{part} back",
         lambda: (
             stack.facts["parts"][part]["restarts"] > before
             and stack.facts["parts"][part]["state"] == "ready"
         ),
+        DEADLINE_S,
     )
     canaries_arrive(stack)
 
@@ -157,7 +152,7 @@ def test_a_killed_supervisor_leaves_orphans_that_down_ends_and_data_that_up_cont
     supervisor = running(Paths(stack.directory))
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
-    await_true("the supervisor's death", lambda: not process.alive(supervisor))
+    until("the supervisor's death", lambda: not process.alive(supervisor), DEADLINE_S)
     assert len(still_there(stack.directory)) == 5
     seen = sandbox(stack.directory, "status")
     assert seen.returncode == 1

@@ -3,8 +3,7 @@
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,10 @@ from sandbox.paths import Paths, read_json
 from sandbox.process import Command, StopStep
 from sandbox.runner import BACKOFF_MAX_S, Part, Runner, Step, StepRunner, backoff_s
 from sandbox.supervisor import sweep
+from tests.support.waiting import until
 
 DEADLINE_S = 30.0
 RUN = "import time; time.sleep(600)"
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)  # the pause between two questions, bounded by the deadline
 
 
 def render(parts: dict[str, PartState], stack: str) -> dict[str, Any]:
@@ -87,7 +80,7 @@ def test_the_wait_between_starts_doubles_to_its_limit() -> None:
 
 def test_a_part_becomes_ready_and_stops(board: Board) -> None:
     runner = start(board)
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     written = read_json(board.paths.sandbox_json)
     assert written is not None
     assert written["pids"]["part"] == pid(board)
@@ -101,17 +94,21 @@ def test_a_part_waits_for_what_it_needs(board: Board) -> None:
     runner = start(board, after=("first",))
     assert state(board) == "waiting"
     board.report("first", "ready")
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     runner.finish()
 
 
 def test_a_part_that_dies_is_started_again_and_its_new_pid_is_written(board: Board) -> None:
     runner = start(board)
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     first = pid(board)
     assert first is not None
     os.kill(first, 9)
-    await_true(lambda: state(board) == "ready" and pid(board) not in {first, None})
+    until(
+        "the part is ready again",
+        lambda: state(board) == "ready" and pid(board) not in {first, None},
+        DEADLINE_S,
+    )
     assert board.parts["part"].restarts == 1
     written = read_json(board.paths.sandbox_json)
     assert written is not None
@@ -122,7 +119,7 @@ def test_a_part_that_dies_is_started_again_and_its_new_pid_is_written(board: Boa
 
 def test_a_part_that_never_starts_ends_the_start_with_its_log(board: Board) -> None:
     runner = start(board, code="print('no such disk'); raise SystemExit(7)", ready=lambda: None)
-    await_true(lambda: board.failure is not None)
+    until("the start has failed", lambda: board.failure is not None, DEADLINE_S)
     runner.join()
     assert board.failure is not None
     assert "ended with 7, 3 times" in board.failure
@@ -134,7 +131,7 @@ def test_a_part_that_is_not_ready_in_time_is_stopped_and_tried_again(board: Boar
         return "there" if events(board).count("starting") > 1 else None
 
     runner = start(board, ready=ready, deadline_s=0.1)
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     assert events(board)[:2] == ["starting", "backoff"]
     runner.finish()
 
@@ -149,12 +146,12 @@ def test_a_command_that_does_not_exist_ends_the_start(board: Board) -> None:
 
 def test_a_held_part_is_stopped_until_it_is_released(board: Board) -> None:
     runner = start(board)
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     runner.hold(True)
-    await_true(lambda: state(board) == "held")
+    until("the part is held", lambda: state(board) == "held", DEADLINE_S)
     assert pid(board) is None
     runner.hold(False)
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     assert board.parts["part"].restarts == 0
     runner.finish()
 
@@ -169,7 +166,7 @@ def test_a_part_that_is_still_waiting_leaves_when_the_stack_stops(board: Board) 
 
 def test_a_part_that_is_starting_leaves_when_the_stack_stops(board: Board) -> None:
     runner = start(board, ready=lambda: None)
-    await_true(lambda: state(board) == "starting")
+    until("the part is starting", lambda: state(board) == "starting", DEADLINE_S)
     board.stopping.set()
     runner.join(DEADLINE_S)
     assert state(board) == "stopped"
@@ -177,7 +174,7 @@ def test_a_part_that_is_starting_leaves_when_the_stack_stops(board: Board) -> No
 
 def test_a_part_that_dies_while_the_stack_stops_is_not_started_again(board: Board) -> None:
     runner = start(board)
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     board.stopping.set()
     gone = pid(board)
     assert gone is not None
@@ -196,7 +193,7 @@ def test_a_deaf_part_is_killed_after_its_grace(board: Board) -> None:
 
     steps = (StopStep(signal.SIGTERM, 0.2), StopStep(signal.SIGKILL, 5.0))
     runner = start(board, code=deaf, ready=ready, stop=steps)
-    await_true(lambda: state(board) == "ready")
+    until("the part is ready", lambda: state(board) == "ready", DEADLINE_S)
     runner.finish()
     assert board.parts["part"].text == "SIGKILL"
 
@@ -217,7 +214,7 @@ def test_a_step_runs_after_what_it_needs_and_is_undone_at_the_end(board: Board) 
     runner.start()
     assert done == []
     board.report("part", "ready")
-    await_true(lambda: state(board, "step") == "done")
+    until("the step is done", lambda: state(board, "step") == "done", DEADLINE_S)
     assert "two databases" in board.parts["step"].text
     runner.finish()
     assert done == ["done", "undone"]
@@ -232,7 +229,7 @@ def test_a_step_that_fails_ends_the_start_and_is_not_undone(board: Board) -> Non
 
     runner = StepRunner(Step("meters", fail, after=(), undo=undo), board)
     runner.start()
-    await_true(lambda: board.failure is not None)
+    until("the start has failed", lambda: board.failure is not None, DEADLINE_S)
     assert board.failure == "meters: meters.toml: scale: must be 0 to 12"
     runner.finish()
 
@@ -243,6 +240,6 @@ def test_an_undo_that_fails_does_not_keep_the_stack_from_stopping(board: Board) 
 
     runner = StepRunner(Step("capture", lambda: "", after=(), undo=fail), board)
     runner.start()
-    await_true(lambda: state(board, "capture") == "done")
+    until("capture is done", lambda: state(board, "capture") == "done", DEADLINE_S)
     runner.finish()
     assert board.parts["capture"].text == "not undone: Connect does not answer"

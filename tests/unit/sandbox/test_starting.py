@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,17 +16,11 @@ from sandbox.down import down
 from sandbox.paths import Paths, read_json
 from sandbox.process import MARK, Command
 from sandbox.starting import starter, starting
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 30.0
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)  # the pause between two questions, bounded by the deadline
 
 
 @pytest.fixture
@@ -60,7 +53,7 @@ def hanging_up(paths: Paths, java: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     ) as child:
         try:
-            await_true((java / "bin" / "java.asked").exists)
+            until("Java is asked", (java / "bin" / "java.asked").exists, DEADLINE_S)
             yield child
         finally:
             child.kill()
@@ -106,7 +99,7 @@ def test_parts_of_a_killed_supervisor_are_named_and_ended_and_said_once(
 ) -> None:
     command = Command((sys.executable, "-c", SLEEP), dict(os.environ), Path("/"))
     child, ref = process.spawn(paths, "kafka", command)
-    await_true(lambda: b"up" in paths.log("kafka").read_bytes())
+    until("the part is up", lambda: b"up" in paths.log("kafka").read_bytes(), DEADLINE_S)
     with pytest.raises(LeftBehindError, match=rf"left behind kafka \(process {ref.pid}\)") as left:
         control.state(paths)
     assert left.value.fix == f"`tailrace sandbox down --dir {paths.dir}` ends them"

@@ -1,7 +1,6 @@
 """When capture is looked at, and what is said of it."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,9 @@ from sandbox.board import Board
 from sandbox.paths import Paths
 from sandbox.process import ProcessRef
 from sandbox.watch import CaptureWatch
+from tests.support.waiting import until
 
 DEADLINE_S = 20.0
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)  # the pause between two questions, bounded by the deadline
 
 
 @pytest.fixture
@@ -73,10 +66,10 @@ def test_each_new_process_of_connect_is_looked_at(board: Board) -> None:
     looks = Looks(None)
     CaptureWatch(board, looks).start()
     flowing(board)
-    await_true(lambda: looks.count == 1)
+    until("looked once", lambda: looks.count == 1, DEADLINE_S)
     board.report("connect", "backoff")
     flowing(board, "second")
-    await_true(lambda: looks.count == 2)
+    until("looked twice", lambda: looks.count == 2, DEADLINE_S)
 
 
 def test_what_is_wrong_is_said_once_and_looked_at_again_soon(
@@ -86,7 +79,7 @@ def test_what_is_wrong_is_said_once_and_looked_at_again_soon(
     looks = Looks("slot-ahead: 3,392 bytes; run the repair")
     CaptureWatch(board, looks).start()
     flowing(board)
-    await_true(lambda: looks.count >= 5)
+    until("looked five times", lambda: looks.count >= 5, DEADLINE_S)
     assert refusals(board) == 1
 
 
@@ -97,7 +90,7 @@ def test_a_database_that_is_away_is_no_finding(
     looks = Looks(CaptureError("away"), CaptureError("away"), None)
     CaptureWatch(board, looks).start()
     flowing(board)
-    await_true(lambda: looks.count == 3)
+    until("looked three times", lambda: looks.count == 3, DEADLINE_S)
     assert refusals(board) == 0
 
 
@@ -106,4 +99,4 @@ def test_it_is_looked_at_again_every_while(board: Board, monkeypatch: pytest.Mon
     looks = Looks(None)
     CaptureWatch(board, looks).start()
     flowing(board)
-    await_true(lambda: looks.count >= 3)
+    until("looked three times", lambda: looks.count >= 3, DEADLINE_S)
