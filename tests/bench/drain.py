@@ -31,7 +31,7 @@ from streams.adapters.stripe import StripeSettings, StripeSink
 from streams.agents.publish import Lent, Publisher, PublishLimits
 from streams.core.catalogue import MeterVersion
 from streams.core.instant import HOUR_US, MINUTE_US
-from tests.support.postgres import Database, serving
+from tests.support.postgres import Database, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     """Both runs."""
     asked = _arguments(arguments)
     runs: list[Drained] = []
-    with serving() as server:
+    with running_server({}) as server:
         for events, limit in ((asked.events, None), (asked.limited, asked.limit)):
             if events == 0:
                 continue

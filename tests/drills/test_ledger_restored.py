@@ -12,10 +12,11 @@ from tests.support.books import (
     Books,
     assert_exact,
     await_settled,
+    ledger_number,
     map_customers,
-    record,
     scattered,
     settled,
+    write,
 )
 from tests.support.live import LiveStack, live_stack
 from tests.support.waiting import until
@@ -31,14 +32,6 @@ def stack(tmp_path: Path) -> Iterator[LiveStack]:
         yield own
 
 
-def write(stack: LiveStack, name: str, count: int, books: Books) -> None:
-    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
-        for use in scattered(name, count, tenants=3, seed=31):
-            record(service, use)
-            books.note(use)
-    map_customers(stack, books)
-
-
 def copy_ledger(stack: LiveStack, template: str, name: str) -> None:
     """A database as a copy of another, whoever is connected to either."""
     admin = make_conninfo(stack.facts["ledger_owner_dsn"], dbname="postgres")
@@ -52,29 +45,22 @@ def copy_ledger(stack: LiveStack, template: str, name: str) -> None:
         conn.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
 
 
-def ledger_value(stack: LiveStack, query: str) -> int:
-    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as conn:
-        row = conn.execute(query.encode()).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 def halted(stack: LiveStack) -> bool:
     text = "SELECT count(*) FROM ledger.halt WHERE lifted_at IS NULL"
-    return ledger_value(stack, text) == 1
+    return ledger_number(stack, text) == 1
 
 
 def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: LiveStack) -> None:
     name = str(conninfo_to_dict(stack.facts["ledger_owner_dsn"])["dbname"])
     before, after = Books(), Books()
-    write(stack, "before", 60, before)
+    write(stack, scattered("before", 60, tenants=3, seed=31), before)
     stack.start_worker("restored")
     await_settled(stack, before)
     stack.stop_workers()
     copy_ledger(stack, name, f"{name}_backup")
 
     worker = stack.start_worker("restored")
-    write(stack, "after", 60, after)
+    write(stack, scattered("after", 60, tenants=3, seed=31), after)
     await_settled(stack, after)
     sent = len(stack.stand_in.oracle())
     copy_ledger(stack, f"{name}_backup", name)
@@ -95,7 +81,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
         "SELECT count(*) FROM ledger.went_back b JOIN ledger.position p USING (log_id, partition)"
         " WHERE p.position < b.acknowledged"
     )
-    until("all told again", lambda: ledger_value(stack, behind) == 0, 60)
+    until("all told again", lambda: ledger_number(stack, behind) == 0, 60)
     assert worker.alive, "it made the difference good while it ran"
     assert len(stack.stand_in.oracle()) == sent, "nothing was sent before it was compared"
 

@@ -16,10 +16,10 @@ from tests.support.books import (
     Books,
     assert_exact,
     await_settled,
-    map_customers,
+    ledger_number,
     pending,
-    record,
     scattered,
+    write,
 )
 from tests.support.live import LiveStack
 from tests.support.stack import NativeStack, open_stack
@@ -48,12 +48,7 @@ def states(stack: LiveStack) -> dict[str, int]:
 
 def waiting(stack: LiveStack) -> int:
     """Units that can still be sent."""
-    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
-        row = ledger.execute(
-            "SELECT coalesce(sum(pending + held), 0) FROM ledger.balance"
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
+    return ledger_number(stack, "SELECT coalesce(sum(pending + held), 0) FROM ledger.balance")
 
 
 def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None:
@@ -61,11 +56,7 @@ def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None
     books = Books()
     stack.stand_in.arm(kind="drop_after", count=LOST_ANSWERS)
     stack.stand_in.arm(kind="outage")
-    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
-        for use in scattered("outage", EVENTS, seed=51):
-            record(service, use)
-            books.note(use)
-    map_customers(stack, books)
+    write(stack, scattered("outage", EVENTS, seed=51), books)
     everything = sum(units for _, units in books.windows.values())
     # The breaker opens soon, and its probes may meet what was recorded already.
     until(

@@ -1,11 +1,11 @@
 """Stripe takes back what it accepted, and names only some of it: all of it is accounted for."""
 
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 import pytest
 
-from tests.support.books import Books, map_customers, pending, record, scattered
+from tests.support.books import Books, ledger_number, pending, scattered, write
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
@@ -26,6 +26,7 @@ IN_DOUBT: Final = (
     "SELECT count(*) FROM ledger.doubt d JOIN ledger.meter_event m USING (customer, event_name,"
     " window_start, window_end) WHERE m.identifier = %s AND d.settled_at IS NULL"
 )
+NAMED: Final = "SELECT count(*) FROM ledger.rejection WHERE identifier = %s"
 TOLD: Final = "SELECT coalesce(sum(error_count), 0) FROM ledger.error_report"
 
 
@@ -35,25 +36,17 @@ def test_more_errors_than_samples(stack: LiveStack) -> None:
     stand_in.change_settings(samples_max=SAMPLES)
     stand_in.arm(kind="reject", count=REJECTED, code="archived_meter")
     stack.start_worker("rejected", publish_rate_per_s=200, report_sweep_s=2)
-    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
-        for use in scattered("rejected", EVENTS, seed=51):
-            record(service, use)
-            books.note(use)
-    map_customers(stack, books)
+    write(stack, scattered("rejected", EVENTS, seed=51), books)
     customers = [f"cus_{tenant}" for tenant in sorted(books.tenants)]
     whole = sum(units for _, units in books.windows.values())
 
     with psycopg.connect(stack.facts["ledger_owner_dsn"], autocommit=True) as ledger:
 
-        def number(statement: str, *more: Any) -> int:
-            row = ledger.execute(statement.encode(), (customers, *more)).fetchone()
-            assert row is not None
-            return int(row[0])
+        def number(statement: str, *more: object) -> int:
+            return ledger_number(stack, statement, customers, *more)
 
         def told() -> int:
-            row = ledger.execute(TOLD.encode()).fetchone()
-            assert row is not None
-            return int(row[0])
+            return ledger_number(stack, TOLD)
 
         until(lambda: f"all errors to be told; {told()} are", lambda: told() == REJECTED, 150)
         until(
@@ -68,12 +61,11 @@ def test_more_errors_than_samples(stack: LiveStack) -> None:
         assert len(refused) == REJECTED
         assert 0 < len(items) < REJECTED
 
-        unnamed = [e for e in refused if not _named(ledger, e["identifier"])]
+        unnamed = [e for e in refused if ledger_number(stack, NAMED, e["identifier"]) == 0]
         assert len(unnamed) == REJECTED - len(items)
         for event in unnamed:
-            row = ledger.execute(IN_DOUBT.encode(), (event["identifier"],)).fetchone()
-            assert row is not None
-            assert row[0] > 0, f"nobody will look at {event}"
+            doubts = ledger_number(stack, IN_DOUBT, event["identifier"])
+            assert doubts > 0, f"nobody will look at {event}"
 
         for item in items:
             ledger.execute("SELECT ledger.redrive(%s, 'the meter is active again')", (item,))
@@ -85,10 +77,3 @@ def test_more_errors_than_samples(stack: LiveStack) -> None:
         )
         assert counted == whole - sum(int(e["value"]) for e in unnamed)
     stand_in.change_settings(samples_max=10)
-
-
-def _named(ledger: psycopg.Connection, identifier: str) -> bool:
-    row = ledger.execute(
-        "SELECT count(*) FROM ledger.rejection WHERE identifier = %s", (identifier,)
-    ).fetchone()
-    return row is not None and row[0] > 0

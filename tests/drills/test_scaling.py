@@ -1,32 +1,13 @@
 """Workers come and go while usage flows: 1 → 3 → 1, once in order and once by SIGKILL."""
 
-from collections.abc import Iterator
-
-import psycopg
 import pytest
 
-from tests.support.books import (
-    Books,
-    Use,
-    assert_exact,
-    await_settled,
-    map_customers,
-    record,
-    scattered,
-)
+from tests.support.books import Books, assert_exact, await_settled, scattered, write
 from tests.support.live import LiveStack, LiveWorker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 PART = 500
-
-
-def flow(stack: LiveStack, uses: Iterator[Use], books: Books) -> None:
-    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
-        for use in uses:
-            record(service, use)
-            books.note(use)
-    map_customers(stack, books)
 
 
 def assigned(worker: LiveWorker) -> bool:
@@ -37,17 +18,17 @@ def assigned(worker: LiveWorker) -> bool:
 def test_one_to_three_to_one(stack: LiveStack, end: str) -> None:
     books = Books()
     first = stack.start_worker(f"{end}-1")
-    flow(stack, scattered(f"{end}-a", PART, tenants=24, seed=31), books)
+    write(stack, scattered(f"{end}-a", PART, tenants=24, seed=31), books)
     others = [stack.start_worker(f"{end}-2"), stack.start_worker(f"{end}-3")]
-    flow(stack, scattered(f"{end}-b", PART, tenants=24, seed=32), books)
+    write(stack, scattered(f"{end}-b", PART, tenants=24, seed=32), books)
     until("partitions for all three", lambda: all(assigned(w) for w in others), 60)
-    flow(stack, scattered(f"{end}-c", PART, tenants=24, seed=33), books)
+    write(stack, scattered(f"{end}-c", PART, tenants=24, seed=33), books)
     for worker in others:
         if end == "kill":
             worker.kill()
         else:
             assert worker.stop() == 0
-    flow(stack, scattered(f"{end}-d", PART, tenants=24, seed=34), books)
+    write(stack, scattered(f"{end}-d", PART, tenants=24, seed=34), books)
     await_settled(stack, books, 120)
     assert_exact(stack, books)
     assert first.alive

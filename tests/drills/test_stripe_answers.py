@@ -3,17 +3,16 @@
 import signal
 from typing import Any, Final
 
-import psycopg
 import pytest
 
 from tests.support.books import (
     Books,
     assert_exact,
     await_settled,
-    map_customers,
+    ledger_number,
     pending,
-    record,
     scattered,
+    write,
 )
 from tests.support.live import LiveStack
 from tests.support.waiting import until
@@ -37,21 +36,10 @@ STORM: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-def write(stack: LiveStack, name: str, books: Books, *, seed: int) -> None:
-    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
-        for use in scattered(name, EVENTS, seed=seed):
-            record(service, use)
-            books.note(use)
-    map_customers(stack, books)
-
-
 def ask(stack: LiveStack, statement: str, books: Books) -> int:
     """One number about the meter events of the test's own customers."""
     customers = [f"cus_{tenant}" for tenant in sorted(books.tenants)]
-    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
-        row = ledger.execute(statement.encode(), (customers,)).fetchone()
-    assert row is not None
-    return int(row[0])
+    return ledger_number(stack, statement, customers)
 
 
 NOT_WHOLE: Final = (
@@ -79,7 +67,7 @@ def test_every_bad_answer_at_once(stack: LiveStack) -> None:
     for number, fault in enumerate(STORM):
         stack.stand_in.arm(**fault, seed=number)
     stack.start_worker("storm", publish_rate_per_s=200)
-    write(stack, "storm", books, seed=41)
+    write(stack, scattered("storm", EVENTS, seed=41), books)
     await_settled(stack, books, 150)
     assert_exact(stack, books)
     assert ask(stack, NOT_WHOLE, books) == 0
@@ -91,7 +79,7 @@ def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     books = Books()
     stack.stand_in.arm(kind="401")
     stack.start_worker("refused", publish_rate_per_s=200)
-    write(stack, "refused", books, seed=42)
+    write(stack, scattered("refused", EVENTS, seed=42), books)
     until(
         lambda: f"everything to wait for Stripe; {pending(stack, books)} units do",
         lambda: pending(stack, books) == sum(units for _, units in books.windows.values()),
@@ -109,7 +97,7 @@ def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveSt
     books = Books()
     stack.stand_in.arm(kind="slow", delay_ms=1_500, count=40)
     sleeper = stack.start_worker("sleeper", **SHORT_LEASE)
-    write(stack, "sleeper", books, seed=43)
+    write(stack, scattered("sleeper", EVENTS, seed=43), books)
     until("requests in flight", lambda: ask(stack, UNANSWERED, books) > 0, 60)
     sleeper.process.send_signal(signal.SIGSTOP)
     try:
@@ -117,7 +105,7 @@ def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveSt
         await_settled(stack, books, 150)
     finally:
         sleeper.process.send_signal(signal.SIGCONT)
-    write(stack, "sleeper-b", books, seed=44)
+    write(stack, scattered("sleeper-b", EVENTS, seed=44), books)
     await_settled(stack, books, 120)
     assert_exact(stack, books)
     assert ask(stack, NOT_WHOLE, books) == 0

@@ -7,19 +7,11 @@ import psycopg
 import pytest
 
 from streams.engine.crash_points import STEPS
-from tests.support.books import Books, assert_exact, await_settled, map_customers, record, scattered
+from tests.support.books import Books, assert_exact, await_settled, scattered, write
 from tests.support.live import LiveStack
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(240)]
 EVENTS = 250
-
-
-def write(stack: LiveStack, name: str, count: int, seed: int, books: Books) -> None:
-    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
-        for use in scattered(name, count, seed=seed):
-            record(service, use)
-            books.note(use)
-    map_customers(stack, books)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -27,7 +19,7 @@ def test_killed_at_a_step_nothing_is_lost_and_nothing_counts_twice(
     stack: LiveStack, step: str
 ) -> None:
     books = Books()
-    write(stack, f"kill-{step}", EVENTS, 11, books)
+    write(stack, scattered(f"kill-{step}", EVENTS, seed=11), books)
     victim = stack.start_worker("killed", crash_at=f"{step}:2")
     assert victim.await_death() == -signal.SIGKILL, victim.log.read_text()[-3000:]
     stack.start_worker("killed")
@@ -40,7 +32,7 @@ def test_killed_and_its_disk_lost_the_state_is_rebuilt_from_the_packed_log(
     stack: LiveStack, step: str
 ) -> None:
     books = Books()
-    write(stack, f"disk-{step}", EVENTS, 12, books)
+    write(stack, scattered(f"disk-{step}", EVENTS, seed=12), books)
     victim = stack.start_worker("disk", crash_at=f"{step}:3")
     assert victim.await_death() == -signal.SIGKILL, victim.log.read_text()[-3000:]
     shutil.rmtree(victim.data_dir)

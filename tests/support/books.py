@@ -5,7 +5,7 @@ are read by SQL and from the stand-in's oracle.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -116,6 +116,23 @@ def scattered(name: str, count: int, *, tenants: int = 12, seed: int = 1) -> Ite
         )
 
 
+def write(stack: LiveStack, uses: Iterable[Use], books: Books) -> None:
+    """Records uses as the service does, notes them, and maps the customers that are new."""
+    with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
+        for use in uses:
+            record(service, use)
+            books.note(use)
+    map_customers(stack, books)
+
+
+def ledger_number(stack: LiveStack, statement: str, *values: object) -> int:
+    """The one number that a statement gives on the ledger, asked by its owner."""
+    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
+        row = ledger.execute(statement.encode(), values).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def map_customers(stack: LiveStack, books: Books) -> None:
     """Every tenant of the test pays through a customer of its own."""
     with psycopg.connect(stack.facts["ledger_dsn"], autocommit=True) as ledger:
@@ -207,6 +224,3 @@ def _stripe(stack: LiveStack, customers: set[str]) -> dict[tuple[str, str], int]
             assert event["counted"] == 1, f"counted {event['counted']} times: {event}"
             sums[event["customer"], event["event_name"]] += int(event["value"])
     return dict(sums)
-
-
-Writer = Callable[[Use], None]

@@ -270,20 +270,13 @@ def _await_ready(process: subprocess.Popen[bytes], server: PostgresServer) -> No
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The session's server."""
-    with serving() as server:
-        yield server
-
-
-@contextmanager
-def serving() -> Iterator[PostgresServer]:
-    """A server with logical WAL on a free loopback port; stopped and removed at the end."""
     with running_server({}) as server:
         yield server
 
 
 @contextmanager
 def running_server(environment: Mapping[str, str]) -> Iterator[PostgresServer]:
-    """A server of its own for as long as the block lasts.
+    """A server with logical WAL on a free loopback port; stopped and removed at the end.
 
     Args:
         environment: added to the server's own, such as what shifts its clock.
