@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from sandbox.jars import cache_dir
 from tests.support.waiting import until
 
 VERSION: Final = "v0.203.0"
@@ -35,7 +36,7 @@ def find(cache: Path | None = None) -> Path:
     on_path = shutil.which("stripe-mock")
     if on_path is not None:
         return Path(on_path)
-    cache = cache or Path.home() / ".cache" / "tailrace" / f"stripe-mock-{VERSION}"
+    cache = cache or cache_dir(os.environ).with_name(f"stripe-mock-{VERSION}")
     built = cache / "stripe-mock"
     if built.exists():
         return built
