@@ -22,6 +22,7 @@ from streams.adapters.stripe import StripeSink
 from streams.adapters.stripe_events import StripeEvents, open_notification
 from streams.adapters.webhook import WebhookServer
 from streams.agents.rejections import Rejections, report_samples
+from streams.core.instant import SECOND_US
 from streams.settings import Settings, SettingsError
 from streams.stripe_access import stripe_settings
 
@@ -53,7 +54,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 signature,
                 settings.stripe_webhook_secret,
                 settings.webhook_tolerance_s,
-                clock.now_us() // 1_000_000,
+                clock.now_us() // SECOND_US,
             )
             receipt = await rejections.receive(opened)
             return receipt.status, receipt.text

@@ -6,6 +6,7 @@ from typing import Any
 from streams.cli import terminal
 from streams.cli.correct_target import Wanted
 from streams.cli.document import instant_text
+from streams.core.instant import HOUR_US
 from streams.core.quantity import from_units
 
 Plan = dict[str, Any]
@@ -57,7 +58,7 @@ def _deadline(plan: Plan) -> str:
     left_us = plan["deadline_us"] - plan["now_us"]
     if left_us <= 0:
         return f"{instant_text(plan['deadline_us'])}, passed"
-    return f"{instant_text(plan['deadline_us'])}, in {left_us / 3_600_000_000:.1f} h"
+    return f"{instant_text(plan['deadline_us'])}, in {left_us / HOUR_US:.1f} h"
 
 
 def _alone(wanted: Wanted, plan: Plan) -> str:

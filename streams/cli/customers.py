@@ -24,7 +24,7 @@ from streams.cli.stack import resolve
 from streams.cli.stripe_cycle import cycle_at_stripe
 from streams.core.billing import BillingCycle, BillingInterval, Payer
 from streams.core.envelope import control_rule
-from streams.core.instant import wire_text
+from streams.core.instant import SECOND_US, wire_text
 from streams.settings import Settings
 
 app = new_app("Which Stripe customer pays for a tenant's usage.")
@@ -249,7 +249,7 @@ def _document(line: Mapped) -> dict[str, Any]:
         "effective_from": wire_text(line.effective_from_us),
         "anchor": instant_text(line.anchor_us),
         "interval": line.billing_interval,
-        "grace_s": None if line.grace_us is None else line.grace_us // 1_000_000,
+        "grace_s": None if line.grace_us is None else line.grace_us // SECOND_US,
         "actor": line.actor,
     }
 

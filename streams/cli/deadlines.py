@@ -10,7 +10,7 @@ from streams.cli.document import instant_text
 from streams.cli.errors import FINDING
 from streams.cli.options import Dir, Json
 from streams.cli.stack import resolve
-from streams.core.instant import DAY_US, SECOND_US, wire_text
+from streams.core.instant import DAY_US, MINUTE_US, SECOND_US, wire_text
 from streams.core.outlook import Outlook, outlook
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -137,7 +137,7 @@ def _show(judged: list[Judged], shown: list[Judged], decided: list[Decided], now
 def _left(left_us: int) -> str:
     """`3 d 4 h`, `25 min`, `-2 h 10 min`: the two largest units."""
     sign = "-" if left_us < 0 else ""
-    minutes = abs(left_us) // (60 * SECOND_US)
+    minutes = abs(left_us) // MINUTE_US
     parts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min"))
     named = [f"{number} {unit}" for number, unit in parts if number]
     return sign + (" ".join(named[:2]) or "0 min")
