@@ -121,8 +121,7 @@ def _show(report: AuditReport, *, as_json: bool) -> None:
     if as_json:
         terminal.emit_json(report.document())
         return
-    for line in terminal.table(("source", report.source, ""), report.rows()):
-        terminal.data(line)
+    terminal.show_table(("source", report.source, ""), report.rows())
     for minute in report.registry.open_minutes:
         for holder in minute.holders:
             terminal.say(f"open minute held by {holder}")

@@ -97,8 +97,7 @@ def list_overdue(
         for line in waiting
     ]
     if listed:
-        for text in terminal.table(heads, listed):
-            terminal.data(text)
+        terminal.show_table(heads, listed)
     for carried in decided:
         terminal.data(f"{_receipt(carried)}, by {carried.actor}: {carried.reason}")
     terminal.say(f"{len(waiting)} wait, {len(decided)} decided")

@@ -30,8 +30,7 @@ def show(directory: Dir = None, as_json: Json = False) -> None:
         )
         return
     terminal.say(f"sandbox: {stack.directory or 'none, settings alone'}")
-    for line in terminal.table(("setting", "value", "meaning"), rows):
-        terminal.data(line)
+    terminal.show_table(("setting", "value", "meaning"), rows)
 
 
 @app.command()

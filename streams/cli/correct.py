@@ -117,8 +117,7 @@ def list_corrections(
              e["correction_key"], e["actor"], e["reason"])
             for e in booked
         ]  # fmt: skip
-    for line in terminal.table(heads, rows):
-        terminal.data(line)
+    terminal.show_table(heads, rows)
     waiting = sum(p["state"] == "open" for p in proposals)
     terminal.say(f"{waiting} proposals wait; `tailrace correct approve PROPOSAL --reason … --yes`")
 
@@ -208,8 +207,7 @@ def limit(
         terminal.emit_json({"limits": listed})
         return
     listed_rows = [(row["metric"] or "(all others)", row["units"]) for row in limits]
-    for line in terminal.table(("metric", "units alone"), listed_rows):
-        terminal.data(line)
+    terminal.show_table(("metric", "units alone"), listed_rows)
 
 
 def _carry_out(

@@ -198,8 +198,7 @@ def list_customers(directory: Dir = None, as_json: Json = False) -> None:
         )
         for line, document in zip(mappings, documents, strict=True)
     ]
-    for text in terminal.table(heads, listed):
-        terminal.data(text)
+    terminal.show_table(heads, listed)
     for document in documents:
         for shared in document["straddling"]:
             terminal.data(

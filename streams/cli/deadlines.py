@@ -119,8 +119,7 @@ def _show(judged: list[Judged], shown: list[Judged], decided: list[Decided], now
         for line in decided
     ]
     if listed:
-        for text in terminal.table(heads, listed):
-            terminal.data(text)
+        terminal.show_table(heads, listed)
     on_time = [amount for amount, verdict in judged if verdict == "on time"]
     counts = sum(amount.amounts for amount in on_time)
     next_text = f", the next at {wire_text(on_time[0].deadline_us)}" if on_time else ""

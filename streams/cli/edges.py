@@ -30,8 +30,7 @@ def show_edges(versions: Sequence[MeterVersion], *, as_json: bool) -> bool:
         (one.edge, one.metric or "any", one.found, one.start, one.end, one.deadline, _remark(one))
         for one in found
     ]
-    for text in terminal.table(heads, listed):
-        terminal.data(text)
+    terminal.show_table(heads, listed)
     terminal.data(f"{len(found)} edges, {len(wrong)} not as expected")
     return not wrong
 

@@ -43,8 +43,7 @@ def list_held(directory: Dir = None, as_json: Json = False) -> None:
             )
             for r in records
         ]  # fmt: skip
-        for line in terminal.table(heads, listed):
-            terminal.data(line)
+        terminal.show_table(heads, listed)
         tell_held(stack.facts)
     if any(record["state"] == "contradicted" for record in records):
         raise typer.Exit(FINDING)

@@ -88,16 +88,14 @@ def _show_plan(
 ) -> None:
     heads = ("topic", "partition", "ledger holds", "was confirmed")
     listed = [(p["topic"], p["partition"], p["stored"], p["acknowledged"]) for p in partitions]
-    for text in terminal.table(heads, listed):
-        terminal.data(text)
+    terminal.show_table(heads, listed)
     differing = [
         (line.subject, line.side.figures.recorded, line.observed - line.side.figures.recorded)
         for line in cells
     ]
     if differing:
         terminal.data()
-        for text in terminal.table(("cell", "recorded here", "at Stripe besides"), differing):
-            terminal.data(text)
+        terminal.show_table(("cell", "recorded here", "at Stripe besides"), differing)
     terminal.say(
         f"plan: the workers of {len(listed)} partitions tell again what the ledger lacks; "
         f"{state['unsettled']} requests count as in doubt; what is dated in the last "

@@ -115,8 +115,7 @@ def list_pauses(directory: Dir = None, as_json: Json = False) -> None:
         )
         for p in document
     ]  # fmt: skip
-    for line in terminal.table(heads, listed):
-        terminal.data(line)
+    terminal.show_table(heads, listed)
     for lane in stopped:
         terminal.data(
             f"lane {lane['lane']} ({lane['customer']}, {lane['event_name']}): {lane['reason']}; "

@@ -41,8 +41,7 @@ def list_items(kind: str, dsn: str, tenant: str | None, limit: int, *, as_json: 
         )
         for item in items
     ]
-    for line in terminal.table(heads, listed):
-        terminal.data(line)
+    terminal.show_table(heads, listed)
     terminal.say(f"{len(items)} of {total} open items; `tailrace {kind} show ITEM` for one in full")
 
 

@@ -115,8 +115,7 @@ def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:
         for line in comparison.lines
     ]
     if listed:
-        for text in terminal.table(heads, listed):
-            terminal.data(text)
+        terminal.show_table(heads, listed)
     for pair in comparison.no_meter:
         terminal.data(f"{pair.customer} {pair.event_name}: Stripe has no active meter of that name")
     terminal.data(

@@ -49,6 +49,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     return [line(heads), *(line(row) for row in texts)]
 
 
+def show_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """The same as data."""
+    for line in table(heads, rows):
+        data(line)
+
+
 def _is_number(text: str) -> bool:
     return text == "" or text.removeprefix("-").replace(".", "", 1).isdigit()
 

@@ -77,8 +77,7 @@ def _show(tenant: str, event_key: str, journeys: list[Journey]) -> None:
     for journey in journeys:
         terminal.data(f"{tenant} {event_key}: {journey.recorded.kind} {journey.recorded.event_id}")
         listed = [(instant_text(step.at_us), step.name, step.text) for step in steps(journey)]
-        for line in terminal.table(("at", "step", ""), listed):
-            terminal.data(line)
+        terminal.show_table(("at", "step", ""), listed)
 
 
 APPS = {"trace": app}
