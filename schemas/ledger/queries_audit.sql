@@ -56,11 +56,6 @@ ON CONFLICT (source, minute) DO NOTHING;
 INSERT INTO ledger.audit_log (action, subject, detail)
 VALUES ('audit', %(source)s, %(detail)s::jsonb);
 
--- name: last_audit
--- When the last audit of a source was completed; NULL for never.
-SELECT ledger.us(max(at)) FROM ledger.audit_log
-WHERE action = 'audit' AND subject = %(source)s;
-
 -- name: last_audits
 -- The last audit of each source: its age and its verdict.
 SELECT DISTINCT ON (subject) subject, ledger.us(now()) - ledger.us(at),

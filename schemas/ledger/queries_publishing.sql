@@ -97,10 +97,6 @@ SELECT ledger.rest_lanes_v1(%(lanes)s::bigint[]);
 -- Takes a lane out until a person has looked.
 UPDATE ledger.lane SET paused = true, pause_reason = %(reason)s WHERE lane_id = %(lane)s;
 
--- name: settle
--- Writes the outcome of one attempt: settled, late or repeated.
-SELECT ledger.settle_v1(%(settlement)s::json);
-
 -- name: settle_many
 -- Writes the outcomes of many attempts in one transaction; their number.
 SELECT ledger.settle_many_v1(%(settlements)s::json);

@@ -150,11 +150,6 @@ class LedgerAudit:
 
         await self._pool.run(work)
 
-    async def last_audit_us(self, source: str) -> int | None:
-        """When the last audit of a source was completed."""
-        at_us = (await self._rows("last_audit", {"source": source}))[0][0]
-        return None if at_us is None else int(at_us)
-
     async def last_audits(self) -> list[AuditNote]:
         """The last audit of each source, with its age and its verdict."""
         return [AuditNote(*row) for row in await self._rows("last_audits")]
