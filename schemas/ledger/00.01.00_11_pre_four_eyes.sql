@@ -317,8 +317,7 @@ BEGIN
 END
 $$;
 
--- What every correction needs, and the queue in which those of one tenant stand: two must not both
--- fit into the same rest.
+-- What every correction needs, and its place in the queue of its tenant.
 CREATE FUNCTION ledger.check_correction(tenant text, correction_key text, why text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -328,7 +327,7 @@ BEGIN
         RAISE EXCEPTION 'reason, key: a correction needs a reason and a key of its own'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'A key has at most 200 bytes.';
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended('ledger.correct ' || tenant, 0));
+    PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(tenant));
 END
 $$;
 

@@ -115,8 +115,7 @@ BEGIN
                                        coalesce(c.billing_interval, 'month'), now());
     period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
                                    coalesce(c.billing_interval, 'month'), now());
-    -- The same lock as corrections: two must not both fit into the same rest.
-    PERFORM pg_advisory_xact_lock(hashtextextended('ledger.correct ' || o.tenant_id, 0));
+    PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(o.tenant_id));
     SELECT coalesce(sum(b.total + b.decided), 0) INTO present FROM ledger.balance b
     WHERE b.tenant_id = o.tenant_id AND b.metric = o.metric
       AND b.window_start >= period_from AND b.window_start < period_to;

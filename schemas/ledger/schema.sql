@@ -1518,12 +1518,17 @@ BEGIN
 END
 $$;
 
--- What corrections are named by.
+-- What corrections are named by, and the queue they stand in.
 
 -- Length-prefixed text, so that no two lists of parts read the same.
 CREATE FUNCTION ledger.lp(part text) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT int4send(octet_length(part)) || convert_to(part, 'UTF8') $$;
+
+-- Whatever takes from a tenant's period holds this lock: two must not both fit into the same rest.
+CREATE FUNCTION ledger.correction_lock_key(tenant text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT hashtextextended('ledger.correct ' || tenant, 0) $$;
 
 -- What every tenant, metric and window came to. One row per window; always
 -- total + decided = settled + pending + held + dead + ambiguous.
@@ -1952,8 +1957,7 @@ BEGIN
 END
 $$;
 
--- What every correction needs, and the queue in which those of one tenant stand: two must not both
--- fit into the same rest.
+-- What every correction needs, and its place in the queue of its tenant.
 CREATE FUNCTION ledger.check_correction(tenant text, correction_key text, why text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -1963,7 +1967,7 @@ BEGIN
         RAISE EXCEPTION 'reason, key: a correction needs a reason and a key of its own'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'A key has at most 200 bytes.';
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended('ledger.correct ' || tenant, 0));
+    PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(tenant));
 END
 $$;
 
@@ -3133,8 +3137,7 @@ BEGIN
                                        coalesce(c.billing_interval, 'month'), now());
     period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
                                    coalesce(c.billing_interval, 'month'), now());
-    -- The same lock as corrections: two must not both fit into the same rest.
-    PERFORM pg_advisory_xact_lock(hashtextextended('ledger.correct ' || o.tenant_id, 0));
+    PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(o.tenant_id));
     SELECT coalesce(sum(b.total + b.decided), 0) INTO present FROM ledger.balance b
     WHERE b.tenant_id = o.tenant_id AND b.metric = o.metric
       AND b.window_start >= period_from AND b.window_start < period_to;
