@@ -60,6 +60,21 @@ def test_nothing_heavy_is_imported_before_a_command_is_typed(tmp_path: Path) -> 
     assert imported & HEAVY == set()
 
 
+def test_only_the_worker_loads_the_engine() -> None:
+    others = sorted({listed.module for listed in COMMANDS.values()} - {"worker_command"})
+    script = f"""
+import sys
+from importlib import import_module
+for name in {others}:
+    import_module(f"streams.cli.{{name}}")
+print("faust" in sys.modules)
+"""
+    loaded_by_others = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert loaded_by_others.stdout == "False\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_listed_and_has_its_own_help(
     name: str, capsys: pytest.CaptureFixture[str]
