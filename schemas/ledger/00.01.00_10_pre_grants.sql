@@ -4,7 +4,7 @@ SET LOCAL ROLE ledger_owner;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA ledger FROM PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA ledger TO ledger_reader;
 
-GRANT INSERT ON ledger.log, ledger.position, ledger.source, ledger.halt, ledger.meter_version,
+GRANT INSERT ON ledger.log, ledger.position, ledger.source, ledger.meter_version,
     ledger.level, ledger.cell, ledger.canary, ledger.canary_token, ledger.finding,
     ledger.meter_log, ledger.meter_event, ledger.meter_event_entry, ledger.attempt, ledger.parked,
     ledger.audit_log, ledger.sealed_minute

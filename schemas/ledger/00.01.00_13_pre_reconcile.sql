@@ -313,6 +313,31 @@ BEGIN
 END
 $$;
 
+-- A worker remembers more of a partition than this ledger holds: note it and halt publishing, unless
+-- a person has adopted this very difference. Whether one has; repeating it adds nothing.
+CREATE FUNCTION ledger.note_went_back_v1(
+    log uuid, part integer, remembered bigint, held bigint, halt_detail json
+) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Adopting takes it alone: a worker that asked before and halted after would halt a ledger that
+    -- was just taken on, and nobody would be left to say so.
+    PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
+    INSERT INTO ledger.went_back (log_id, partition, acknowledged, stored)
+    VALUES (log, part, remembered, held) ON CONFLICT DO NOTHING;
+    IF EXISTS (SELECT FROM ledger.went_back b
+               WHERE b.log_id = log AND b.partition = part AND b.acknowledged = remembered
+                 AND b.stored = held AND b.adoption_id IS NOT NULL) THEN
+        RETURN true;
+    END IF;
+    INSERT INTO ledger.halt (kind, detail) VALUES ('ledger_went_back', halt_detail::jsonb)
+    ON CONFLICT (kind) WHERE lifted_at IS NULL DO NOTHING;
+    RETURN false;
+END
+$$;
+
 -- Take a restored ledger on: its workers tell again what is missing, and whatever may have been sent
 -- without its knowledge waits to be compared with Stripe's sums. NULL: there is nothing to adopt.
 CREATE FUNCTION ledger.adopt_v1(why text, who text) RETURNS bigint
@@ -377,11 +402,13 @@ REVOKE ALL ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestamptz
     ledger.cells_v1(bigint, bigint, text, text), ledger.note_readings_v1(json, bigint),
     ledger.insert_reconciled(bigint, timestamptz, timestamptz, bigint, bigint, json, timestamptz,
                              text),
-    ledger.settle_cell_v1(json, text, text), ledger.adopt_v1(text, text)
+    ledger.settle_cell_v1(json, text, text), ledger.adopt_v1(text, text),
+    ledger.note_went_back_v1(uuid, integer, bigint, bigint, json)
     FROM PUBLIC;
 GRANT SELECT ON ledger.doubt, ledger.summary_reading, ledger.went_back, ledger.adoption
     TO ledger_reader;
-GRANT INSERT ON ledger.went_back TO ledger_service;
+GRANT EXECUTE ON FUNCTION ledger.note_went_back_v1(uuid, integer, bigint, bigint, json)
+    TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.note_readings_v1(json, bigint) TO ledger_service, ledger_finance;
 GRANT EXECUTE ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestamptz),
     ledger.cells_v1(bigint, bigint, text, text) TO ledger_reader;

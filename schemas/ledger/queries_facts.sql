@@ -30,11 +30,6 @@ SET position = greatest(position, %(position)s), catalogue_hash = %(catalogue_ha
 WHERE log_id = %(log_id)s AND partition = %(partition)s
 RETURNING position;
 
--- name: halt
--- Stops publishing for all until a person lifts it; repeating it adds nothing.
-INSERT INTO ledger.halt (kind, detail) VALUES (%(kind)s, %(detail)s::jsonb)
-ON CONFLICT (kind) WHERE lifted_at IS NULL DO NOTHING;
-
 -- name: positions_behind
 -- Places of those whose acknowledged offset is beyond what this ledger holds, and what it holds.
 SELECT r.n, coalesce(p.position, -1)
@@ -44,15 +39,9 @@ LEFT JOIN ledger.position p ON p.log_id = r.log_id AND p.partition = r.partition
 WHERE coalesce(p.position, -1) < r.acknowledged ORDER BY r.n;
 
 -- name: note_went_back
--- Notes that a worker remembers more than this ledger holds; repeating it adds nothing.
-INSERT INTO ledger.went_back (log_id, partition, acknowledged, stored)
-VALUES (%(log_id)s, %(partition)s, %(acknowledged)s, %(stored)s) ON CONFLICT DO NOTHING;
-
--- name: went_back_adopted
--- Whether a person has taken on this very difference.
-SELECT adoption_id IS NOT NULL FROM ledger.went_back
-WHERE log_id = %(log_id)s AND partition = %(partition)s
-  AND acknowledged = %(acknowledged)s AND stored = %(stored)s;
+-- Notes that a worker remembers more than this ledger holds; whether a person has adopted it.
+SELECT ledger.note_went_back_v1(%(log_id)s, %(partition)s, %(acknowledged)s, %(stored)s,
+                                %(detail)s::json);
 
 -- name: apply_levels
 -- Keeps the reading with the greatest count; touches nothing that contradicts.

@@ -13,7 +13,6 @@ from streams.adapters import ledger_rows
 from streams.adapters.ledger_pool import Connection, LedgerPool, LedgerRefusedError, Statements
 from streams.core.fact import Applied, FactBatch, LedgerAnswer, Remembered, WentBack
 
-WENT_BACK: Final = "ledger_went_back"
 NOTHING_STORED: Final = -1
 
 Where = dict[str, str | int]
@@ -137,9 +136,7 @@ class LedgerFacts:
             "acknowledged": mine.acknowledged,
             "stored": stored,
         }
-        await self._sql.run(conn, "note_went_back", where)
-        adopted = bool(await self._sql.value(conn, "went_back_adopted", where))
-        if not adopted:
-            detail = msgspec.json.encode({"topic": mine.log_topic, **where}).decode()
-            await self._sql.run(conn, "halt", {"kind": WENT_BACK, "detail": detail})
+        detail = msgspec.json.encode({"topic": mine.log_topic, **where}).decode()
+        row = {**where, "detail": detail}
+        adopted = bool(await self._sql.value(conn, "note_went_back", row))
         return WentBack(stored, mine.acknowledged, adopted)

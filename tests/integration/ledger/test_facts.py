@@ -11,6 +11,7 @@ from msgspec import structs
 from streams.adapters.ledger import LedgerRefusedError
 from streams.core.fact import Applied, CanaryFact, CellFact, WentBack
 from tests.integration.ledger.world import LOG, MINUTE_US, OTHER_LOG, World, uuid_of
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.postgres
 
@@ -143,6 +144,33 @@ async def test_a_restored_ledger_is_noticed_and_publishing_stands_still(world: W
     with world.database.connect(world.database.login("ledger_finance")) as person:
         person.execute("SELECT ledger.lift_halt('ledger_went_back', 'compared with Stripe')")
     assert len(await world.claim()) == 1
+
+
+async def test_looking_and_adopting_go_one_after_the_other(world: World) -> None:
+    """Else a worker could ask before, halt after, and nobody would be left to lift it."""
+    world.acknowledged = 50
+    await world.tell()
+    look = "SELECT ledger.note_went_back_v1(%s, 3, 50, -1, '{}')"
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+
+    def adopt() -> None:
+        with world.database.connect(world.database.login("ledger_finance")) as person:
+            person.execute("SELECT ledger.adopt_v1('restored', NULL)")
+
+    service = world.database.login("ledger_service")
+    with world.database.connect(service, autocommit=False) as worker:
+        assert worker.execute(look, (LOG,)).fetchone() == (False,)
+        adopts = asyncio.create_task(asyncio.to_thread(adopt))
+        await eventually("the person waits", lambda: world.value(waits) == 1)
+        worker.commit()
+    await adopts
+
+    assert (await world.ledger.audit.status())["halts"] == []
+    assert await world.tell() == WentBack(-1, 50, adopted=True)
+    assert (await world.ledger.audit.status())["halts"] == []
 
 
 async def test_an_empty_ledger_went_back_too(world: World) -> None:

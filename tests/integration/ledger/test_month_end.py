@@ -28,6 +28,7 @@ from streams.adapters.ledger import open_ledger
 from streams.adapters.stripe import StripeSettings, StripeSink
 from streams.agents.overdue import OverduePass
 from streams.agents.publish import Lent, Publisher, PublishLimits
+from streams.core.billing import CarryPass
 from streams.core.catalogue import Carry
 from streams.core.fact import EventFact, Series
 from streams.core.instant import MINUTE_US, SECOND_US, to_us
@@ -286,3 +287,14 @@ async def test_without_a_deadline_the_same_month_ends_with_usage_on_no_invoice(
 
     assert int(november["calls"].unbilled) == 60 + 80
     assert month.books(NOVEMBER, "settled")["calls"] == 300
+
+
+async def test_the_period_that_ends_a_short_month_began_on_the_31st(
+    begin: Callable[..., Any],
+) -> None:
+    month = await begin(anchor_us=us("2026-10-31T23:45:00"), billing_interval="month")
+    await month.use("calls", 9, "2026-10-31T12:00:10")
+    series = Series("acme", "calls", 1, *assign(us("2026-10-31T12:00:10"), MINUTE_US), 0)
+    await month.world.tell(corrections=(month.world.correction("back", -5, series),))
+    await month.world.ledger.cut_entries(100)
+    assert await month.world.ledger.carry.carry_overdue(100) == CarryPass(2, 0, 0)

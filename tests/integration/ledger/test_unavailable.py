@@ -70,7 +70,7 @@ async def test_a_connection_cut_in_a_transaction_keeps_nothing(database: Databas
     await pool.open()
 
     async def dies(conn: Connection) -> None:
-        await conn.execute("INSERT INTO ledger.halt (kind, detail) VALUES ('x', '{}')")
+        await conn.execute("INSERT INTO ledger.audit_log (action, subject) VALUES ('x', 'x')")
         with database.connect() as admin:
             admin.execute("SELECT pg_terminate_backend(%s)", (conn.info.backend_pid,))
         await conn.execute("SELECT 1")
@@ -81,7 +81,7 @@ async def test_a_connection_cut_in_a_transaction_keeps_nothing(database: Databas
     finally:
         await pool.close()
     with database.connect() as admin:
-        assert admin.execute("SELECT count(*) FROM ledger.halt").fetchone() == (0,)
+        assert admin.execute("SELECT count(*) FROM ledger.audit_log").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("failures", [1, REPEATS_MAX - 1, REPEATS_MAX])
