@@ -27,7 +27,7 @@ from streams.adapters.ledger_catalogue import LedgerSources
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.install import Installation
+    from sandbox.installation import Installation
 
 FIRST_POSITION_S: Final = 30.0
 PATIENCE_S: Final = 120.0

@@ -228,11 +228,12 @@ def install_into(
     which is the superuser's too.
     """
     from sandbox import install, secrets
+    from sandbox.installation import Installation, address
 
-    seen = install.address(postgres)
-    installation = install.Installation(
+    seen = address(postgres)
+    installation = Installation(
         seen,
-        install.address(postgres_of_connect) if postgres_of_connect else seen,
+        address(postgres_of_connect) if postgres_of_connect else seen,
         secrets.same(os.environ.get("SANDBOX_PASSWORD", "")),
         kafka,
         connect,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox import provision
 
 if TYPE_CHECKING:
-    from sandbox.install import Installation
+    from sandbox.installation import Installation
 
 
 def addresses(installation: Installation, stripe_url: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from streams.core.meters_file import parse, plan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.install import Installation
+    from sandbox.installation import Installation
     from schemas.migrations import SchemaName
     from streams.core.catalogue import MeterVersion
 

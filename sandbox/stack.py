@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox import clock, connect, facts, install, kafka, postgres
 from sandbox.connect import Connect
+from sandbox.installation import Address, Installation
 from sandbox.kafka import Kafka
 from sandbox.ports import LOOPBACK, Ports, free_ports
 from sandbox.postgres import Postgres
@@ -58,10 +59,10 @@ class Stack:
         return self.wanted.stripe or self.stripe.url
 
     @property
-    def installation(self) -> install.Installation:
+    def installation(self) -> Installation:
         """What the installation steps work with."""
-        here = install.Address(LOOPBACK, self.postgres.port)
-        return install.Installation(
+        here = Address(LOOPBACK, self.postgres.port)
+        return Installation(
             database=here,
             database_of_connect=here,
             secrets=self.secrets,

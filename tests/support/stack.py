@@ -19,6 +19,7 @@ import msgspec
 from testcontainers.compose import DockerCompose
 
 from sandbox import facts, install, secrets
+from sandbox.installation import Address, Installation
 from sandbox.paths import Paths, write_json
 from sandbox.stripe import API_KEY
 from tests.support.waiting import until
@@ -30,8 +31,8 @@ WAY_OUT = f"Start an engine, or unset {CHOICE}: the native stack needs none."
 READY_S = 180.0
 COMPOSE_PASSWORD = "sandbox"
 COMPOSE_PARTS = ("postgres", "kafka", "connect", "stripe")
-COMPOSE_POSTGRES = install.Address("127.0.0.1", 15432)
-COMPOSE_POSTGRES_OF_CONNECT = install.Address("postgres", 5432)
+COMPOSE_POSTGRES = Address("127.0.0.1", 15432)
+COMPOSE_POSTGRES_OF_CONNECT = Address("postgres", 5432)
 COMPOSE_BOOTSTRAP = "127.0.0.1:19092"
 COMPOSE_CONNECT_URL = "http://127.0.0.1:18083"
 COMPOSE_STRIPE_URL = "http://127.0.0.1:12111"
@@ -159,7 +160,7 @@ class DockerStack:
 
     def up(self, workers: int) -> None:
         self.compose.start()
-        installation = install.Installation(
+        installation = Installation(
             COMPOSE_POSTGRES,
             COMPOSE_POSTGRES_OF_CONNECT,
             secrets.same(COMPOSE_PASSWORD),
@@ -218,7 +219,7 @@ class DockerStack:
             READY_S,
         )
 
-    def _write(self, installation: install.Installation) -> None:
+    def _write(self, installation: Installation) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         content = {
             "state": "ready",

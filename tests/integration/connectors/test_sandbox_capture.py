@@ -12,7 +12,7 @@ import requests
 
 from connectors.errors import ConnectUnavailableError
 from sandbox import capture
-from sandbox.install import Address, Installation
+from sandbox.installation import Address, Installation
 from sandbox.secrets import same
 from schemas.migrations import install
 from tests.support.postgres import Database, PostgresServer

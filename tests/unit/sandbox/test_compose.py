@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandbox import connect, facts, install, kafka, postgres, provision, secrets, stripe
+from sandbox import connect, facts, kafka, postgres, provision, secrets, stripe
+from sandbox.installation import Address, Installation
 from tests.support import stack as provider
 from tests.unit.sandbox import compose_file
 
@@ -78,9 +79,9 @@ def test_connect_has_the_native_settings() -> None:
 
 
 def test_the_worker_has_the_native_settings() -> None:
-    inside = install.Installation(
-        install.Address("postgres", 5432),
-        install.Address("postgres", 5432),
+    inside = Installation(
+        Address("postgres", 5432),
+        Address("postgres", 5432),
         secrets.same(provider.COMPOSE_PASSWORD),
         "kafka:9092",
         "http://connect:8083",
