@@ -40,7 +40,7 @@ pytestmark = pytest.mark.postgres
 
 METERS: dict[str, Carry] = {"calls": "next-period", "files": "review", "runs": "manual"}
 """Carry policies; `runs` publishes event by event."""
-NOVEMBER, DECEMBER, JANUARY = "2026-11-01", "2026-12-01", "2027-01-02"
+NOVEMBER, DECEMBER, JANUARY = "2026-11-01", "2026-12-01", "2027-01-02T00:00:30"
 
 
 def us(text: str) -> int:
@@ -56,6 +56,8 @@ class Clocks:
     real: SystemClock = field(default_factory=SystemClock)
 
     def move(self, to: str) -> None:
+        """Never to the edge of a minute: what a window gets in its first second waits for it."""
+        assert us(to) % MINUTE_US >= SECOND_US * 2, to
         clock.set_offset(self.file, (us(to) - self.real.now_us()) // SECOND_US)
 
     def now_us(self) -> int:
@@ -146,7 +148,7 @@ class Month:
 @pytest.fixture
 async def begin(clocks: Clocks, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Begins a month's end; `cycle` is how the tenant's billing cycle is mapped."""
-    clocks.move("2026-11-30T23:30:00")
+    clocks.move("2026-11-30T23:30:30")
     database = clocks.server.create("ledger")
     async with AsyncExitStack() as stack:
 
@@ -188,7 +190,7 @@ async def tell_the_story(month: Month) -> None:
     await month.use("runs", 7, "2026-11-30T23:22:10")
     await month.work()
 
-    month.clocks.move("2026-12-01T00:20:00")  # in the grace, and on time
+    month.clocks.move("2026-12-01T00:20:30")  # in the grace, and on time
     await month.use("calls", 20, "2026-11-30T23:50:10")
     await month.use("runs", 3, "2026-11-30T23:51:10")
     await month.work()
@@ -198,14 +200,14 @@ async def tell_the_story(month: Month) -> None:
     await month.use("runs", 11, "2026-11-30T23:52:10")
     await month.work()
 
-    month.clocks.move("2026-12-01T00:46:00")  # past the deadline, before the invoice is final
+    month.clocks.move("2026-12-01T00:46:30")  # past the deadline, before the invoice is final
     await month.use("calls", 40, "2026-11-30T23:53:10")
     await month.use("files", 9, "2026-11-30T23:54:10")
     await month.use("runs", 2, "2026-11-30T23:55:10")
     await month.use("calls", 1_000, "2026-12-01T00:44:10")
     await month.work()
 
-    month.clocks.move("2026-12-01T02:00:00")  # the invoice is final
+    month.clocks.move("2026-12-01T02:00:30")  # the invoice is final
     month.stripe.api.faults.clear()
     await month.use("calls", 60, "2026-11-30T23:53:20")
     await month.use("calls", 80, "2026-11-30T23:59:59")
