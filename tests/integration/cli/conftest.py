@@ -109,10 +109,17 @@ class World:
                 "SELECT metering.record_usage(%s, 'api_calls', 3, %s, now() - interval '1 hour')",
                 (tenant, key),
             )
-            conn.execute(f"UPDATE metering.usage_key SET received_at = {earlier}".encode())
+            # This row alone: what the audit itself wrote may stand in the minute before.
+            conn.execute(
+                f"UPDATE metering.usage_key SET received_at = {earlier}"
+                " WHERE event_key = %s".encode(),
+                (key,),
+            )
             conn.execute(
                 f"UPDATE metering.usage_outbox SET received_at = {earlier}, payload ="
-                f" jsonb_set(payload, '{{received_at}}', to_jsonb({wire}))".encode()
+                f" jsonb_set(payload, '{{received_at}}', to_jsonb({wire}))"
+                " WHERE payload->>'event_key' = %s".encode(),
+                (key,),
             )
 
     def foreign(self, customer: str, event_name: str, units: int, timestamp_s: int) -> None:
