@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +65,10 @@ def test_a_row_that_never_arrived_is_named(world: World) -> None:
 
     audit = world.cli("audit")
     assert (audit.code, audit.last) == (1, "lost 1 · double 0"), audit
-    assert "registry 3, verdicts 2: acme/swallowed" in audit.out
+    # Of its minute: where one ended meanwhile, not all three are in it.
+    told = re.search(r"registry (\d), verdicts (\d): acme/swallowed", audit.out)
+    assert told is not None
+    assert int(told[1]) - int(told[2]) == 1
     [finding] = world.cli.json("audit", "audit")["findings"]
     assert finding["exact"]
     assert [i["event_key"] for i in finding["identities"]] == ["swallowed"]
