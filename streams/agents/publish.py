@@ -14,9 +14,10 @@ from typing import Final, assert_never
 import structlog
 
 from streams.adapters.clock import Clock
+from streams.agents.pace import Pace
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Answer, NotSent, Observation
-from streams.core.retry import Breaker, Bucket, Weather
+from streams.core.retry import Breaker, Weather
 from streams.core.settlement import (
     Fenced,
     PublishPolicy,
@@ -100,9 +101,7 @@ class Publisher:
         self._backlog = False
         self.breaker = Breaker()
         self._weather = Weather()
-        self._bucket = Bucket.full(
-            limits.rate_per_s, max(1, limits.rate_per_s // 4), int(clock.elapsed_s() * 1_000_000)
-        )
+        self._pace = Pace(clock, limits.rate_per_s)
         self.figures = PublishFigures()
 
     async def look(self, put: Callable[[Lent], Awaitable[object]]) -> int:
@@ -169,7 +168,7 @@ class Publisher:
 
     async def _attempt(self, lent: Lent) -> Settlement:
         claim = lent.claim
-        await self._take_token()
+        await self._pace.turn()
         now_us = lent.ledger_now_us(self._clock.elapsed_s())
         permission = may_send(claim, self._policy, now_us)
         match permission:
@@ -224,18 +223,11 @@ class Publisher:
                     self.breaker = self.breaker.failed(now_ms, reason, self._uniform())
                 case "neutral":
                     if isinstance(observation, Answer) and observation.status == 429:
-                        self._bucket = self._bucket.slower(now_ms * 1_000)
+                        self._pace.slower()
                 case _ as unreachable:
                     assert_never(unreachable)
         if self.breaker.state != before:
             log.warning("sink", state=self.breaker.state, reason=self.breaker.reason)
-
-    async def _take_token(self) -> None:
-        while True:
-            self._bucket, wait_us = self._bucket.take(int(self._clock.elapsed_s() * 1_000_000))
-            if wait_us == 0:
-                return
-            await asyncio.sleep(wait_us / 1_000_000)
 
     async def _record(self, settlement: Settlement) -> None:
         """Writes the settlement, for as long as the ledger takes to come back.

@@ -6,7 +6,6 @@ answer on the way.
 """
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from streams.core.outcome import Refused
 from streams.core.settlement import PublishPolicy
 from tests.unit.agents.lane_books import LaneBooks, Row
 from tests.unit.agents.lanes import LIMITS
+from tests.unit.agents.told_time import ToldTime
 from tests.unit.stripe_sandbox import driver
 from tests.unit.stripe_sandbox.driver import START_US, Fault, Memory, frozen
 
@@ -74,27 +74,6 @@ class Flight:
 
     task: "asyncio.Task[None]"
     sink: Sink
-
-
-class ToldTime(asyncio.SelectorEventLoop):
-    """A loop on the world's time: where everybody sleeps, time goes on to the first who wakes.
-
-    On the machine's time a wait for a token would last as long as the machine is busy, and the same
-    rules would not make the same history.
-    """
-
-    def __init__(self, world: "World") -> None:
-        super().__init__()
-        self._world = world
-
-    def time(self) -> float:
-        return self._world.now_s
-
-    def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]  # of the base
-        if not ready and scheduled:
-            self._world.advance(max(0, math.ceil((scheduled[0]._when - self.time()) * 1_000_000)))
-        super()._run_once()  # type: ignore[misc]  # the same
 
 
 @dataclass
