@@ -634,11 +634,14 @@ AS $$ SELECT 7234017283807667301 $$;
 
 -- First instant at which a lane has something to do.
 CREATE FUNCTION ledger.lane_due(lane bigint) RETURNS timestamptz
-LANGUAGE sql STABLE
+-- Not in SQL, which would plan it anew in every statement: it is asked for each settlement.
+LANGUAGE plpgsql STABLE
 AS $$
-    SELECT least((SELECT min(m.next_attempt_at) FROM ledger.meter_event m
+BEGIN
+    RETURN least((SELECT min(m.next_attempt_at) FROM ledger.meter_event m
                   WHERE m.lane_id = lane AND m.next_attempt_at IS NOT NULL),
-                 (SELECT min(u.due_at) FROM ledger.uncovered u WHERE u.lane_id = lane))
+                 (SELECT min(u.due_at) FROM ledger.uncovered u WHERE u.lane_id = lane));
+END
 $$;
 
 -- Tell lanes that something changed. Lanes are locked in one order by everybody.
@@ -2897,12 +2900,12 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     s json;
+    lanes bigint[];
     written bigint[];
-    told integer;
 BEGIN
-    PERFORM FROM ledger.lane l
-    WHERE l.lane_id IN (SELECT t.lane_id FROM json_to_recordset(settlements) AS t(lane_id bigint))
-    ORDER BY l.lane_id FOR NO KEY UPDATE;
+    SELECT array_agg(t.lane_id) INTO lanes
+    FROM json_to_recordset(settlements) AS t(lane_id bigint);
+    PERFORM FROM ledger.lane l WHERE l.lane_id = ANY (lanes) ORDER BY l.lane_id FOR NO KEY UPDATE;
 
     WITH recorded AS (
         SELECT t.* FROM json_to_recordset(settlements) AS t(attempt_id bigint,
@@ -2938,13 +2941,13 @@ BEGIN
         PERFORM ledger.settle_v1(s);
     END LOOP;
 
-    -- One write a lane: given back, and when it has something to do again.
+    -- One write a lane: given back, and when it has something to do again. Found by the lane, for
+    -- which there is an index, and not among all lanes that there are.
     UPDATE ledger.lane l
     SET claimed_by = NULL, claimed_until = NULL, attempt_id = NULL,
         next_due_at = ledger.lane_due(l.lane_id)
-    WHERE l.attempt_id = ANY (written);
-    SELECT count(*) INTO told FROM json_array_elements(settlements);
-    RETURN told;
+    WHERE l.lane_id = ANY (lanes) AND l.attempt_id = ANY (written);
+    RETURN json_array_length(settlements);
 END
 $$;
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tests.bench.race import Figures
@@ -47,12 +47,12 @@ def goals(rounds: Sequence[dict[str, Figures]]) -> dict[str, Goal]:
         each = ratios(rounds, OURS, NAIVE)
         met = len(each) == len(rounds) and median(each) >= P1_LEAST
         goal = f">= {P1_LEAST:.0f}x naive Faust in events per CPU-second"
-        found["P1"] = Goal(goal, _spread(each, "x"), met)
+        found["P1"] = Goal(goal, spread(each, "x"), met)
     if {OURS, CEILING} <= ran:
         each = ratios(rounds, CEILING, OURS)
         met = len(each) == len(rounds) and median(each) <= P2_MOST
         goal = f"<= {P2_MOST}x the CPU of the bare loop"
-        found["P2"] = Goal(goal, _spread(each, "x"), met)
+        found["P2"] = Goal(goal, spread(each, "x"), met)
     return found
 
 
@@ -100,8 +100,7 @@ def disqualified(rounds: Sequence[dict[str, Figures]]) -> list[str]:
 def write(folder: Path, rounds: Sequence[dict[str, Figures]], facts: dict[str, Any]) -> str:
     """Writes `summary.json` and `summary.md`; the text of the latter."""
     reached = goals(rounds)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(reached)))
+    note(folder, {"P1": None, "P2": None, **reached})
     heats = [{"round": n, "heats": list(r.values())} for n, r in enumerate(rounds, 1)]
     everything = msgspec.json.encode({"facts": facts, "rounds": heats})
     (folder / "heats.json").write_bytes(msgspec.json.format(everything))
@@ -126,6 +125,15 @@ def write(folder: Path, rounds: Sequence[dict[str, Figures]], facts: dict[str, A
     return text
 
 
+def note(folder: Path, reached: Mapping[str, Goal | None]) -> None:
+    """Writes goals into `summary.json` beside those of other benchmarks; None: it did not run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = folder / "summary.json"
+    known = msgspec.json.decode(summary.read_bytes()) if summary.exists() else {}
+    after = {name: goal for name, goal in {**known, **reached}.items() if goal is not None}
+    summary.write_bytes(msgspec.json.format(msgspec.json.encode(after)))
+
+
 def _three(values: Sequence[float], digits: int = 0) -> str:
     if not values:
         return "–"
@@ -135,7 +143,8 @@ def _three(values: Sequence[float], digits: int = 0) -> str:
     return f"{low:,.{digits}f} / **{middle:,.{digits}f}** / {high:,.{digits}f}"
 
 
-def _spread(values: Sequence[float], unit: str) -> str:
+def spread(values: Sequence[float], unit: str) -> str:
+    """Minimum / median / maximum."""
     if not values:
         return "no exact round"
     return " / ".join(f"{v:.2f}{unit}" for v in (min(values), median(values), max(values)))

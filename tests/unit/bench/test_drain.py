@@ -1,0 +1,50 @@
+"""Goals of draining: by the median, in full, and beside those of the contenders."""
+
+from pathlib import Path
+
+import msgspec
+
+from tests.bench import report
+from tests.bench.drain import Drained, Spent, goals
+from tests.unit.bench.test_report import ROUNDS
+
+
+def run(seconds: float, limit: int | None = None, *wrong: str) -> Drained:
+    spent = Spent(seconds, publisher_s=2.0, stand_in_s=1.0, ledger_s=1.0)
+    return Drained(5_000, spent, limit, wrong)
+
+
+def test_the_median_of_the_runs_decides_and_counts_for_as_many_as_the_goal() -> None:
+    reached = goals([run(3.0), run(4.9), run(8.0)])
+    assert list(reached) == ["drain"]
+    assert (reached["drain"].figure, reached["drain"].met) == ("6.00 s / 9.80 s / 16.00 s", True)
+    assert not goals([run(3.0), run(5.0), run(8.0)])["drain"].met
+
+
+def test_what_was_saved_up_does_not_count_to_the_rate() -> None:
+    assert goals([run(10.0, 500)])["drain_limited"].figure == "0.97 / 0.97 / 0.97"
+    assert goals([run(10.8, 500)])["drain_limited"].met
+    assert not goals([run(10.9, 500)])["drain_limited"].met
+
+
+def test_one_run_that_was_not_exact_fails_its_goal_alone() -> None:
+    reached = goals([run(1.0), run(1.0, None, "1 window is not settled"), run(10.0, 500)])
+    assert not reached["drain"].met
+    assert reached["drain_limited"].met
+
+
+def test_a_line_tells_whose_the_cpu_is() -> None:
+    line = run(4.0).line()
+    assert "1,250 /s" in line
+    assert "publisher  400  ledger  200  stand-in  200 (25 % of all)  exact" in line
+
+
+def test_goals_stand_beside_those_of_another_benchmark(tmp_path: Path) -> None:
+    report.note(tmp_path, goals([run(10.0, 500)]))
+    report.write(tmp_path, ROUNDS, {})
+    report.note(tmp_path, goals([run(4.0)]))
+    written = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert set(written) == {"P1", "drain", "drain_limited"}
+    report.write(tmp_path, [], {})
+    written = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert set(written) == {"drain", "drain_limited"}, "no goal stays of which no part ran"
