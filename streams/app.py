@@ -28,7 +28,7 @@ from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
 from streams.agents.memory import PartitionMemory, memories_of
 from streams.agents.overdue import OverduePass, UnpunctualMetersError, overdue_samples
-from streams.agents.publish import Lent, Publisher
+from streams.agents.publish import Lent, Publisher, lent_max
 from streams.agents.rejections import Rejections, report_samples
 from streams.engine.chunk import Chunk
 from streams.engine.errors import TableClosed
@@ -107,9 +107,8 @@ class Service:
         self._admit_channel = self.app.channel()
         self._publish_channel = self.app.channel()
         self.app.agent(self._admit_channel, name="admit", concurrency=1)(self._admit)
-        self.app.agent(self._publish_channel, name="publish", concurrency=settings.publish_lanes)(
-            self._publish
-        )
+        lent = lent_max(settings.publish_lanes, settings.publish_rate_per_s)
+        self.app.agent(self._publish_channel, name="publish", concurrency=lent)(self._publish)
         self.app.task(self._run)
         self.app.on_before_shutdown.connect(self._before_shutdown)
 

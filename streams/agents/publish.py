@@ -61,11 +61,16 @@ class PublishLimits:
 
     @property
     def lent_max(self) -> int:
-        """Lanes lent at a time: those in flight, and some to go on with while others are claimed.
+        """See `lent_max`."""
+        return lent_max(self.lanes, self.rate_per_s)
 
-        At most two seconds' worth of requests, or their leases would run out waiting for a token.
-        """
-        return self.lanes + min(3 * self.lanes, 2 * self.rate_per_s)
+
+def lent_max(lanes: int, rate_per_s: int) -> int:
+    """Lanes lent at a time: those in flight, those being settled, and some to go on with.
+
+    At most two seconds' worth of requests, or their leases would run out waiting for a token.
+    """
+    return lanes + min(3 * lanes, 2 * rate_per_s)
 
 
 @dataclass(slots=True)
@@ -102,6 +107,7 @@ class Publisher:
         self.breaker = Breaker()
         self._weather = Weather()
         self._pace = Pace(clock, limits.rate_per_s)
+        self._in_flight = asyncio.Semaphore(limits.lanes)
         self.figures = PublishFigures()
 
     async def look(self, put: Callable[[Lent], Awaitable[object]]) -> int:
@@ -156,9 +162,14 @@ class Publisher:
         await asyncio.sleep(GATHER_S)
 
     async def publish(self, lent: Lent) -> None:
-        """One claimed lane to its settlement; keeps the settlement until the ledger has it."""
+        """One claimed lane to its settlement; keeps the settlement until the ledger has it.
+
+        To be called for every lane that is lent at once: while one waits for its settlement to be
+        written, another sends.
+        """
         try:
-            settlement = await self._attempt(lent)
+            async with self._in_flight:
+                settlement = await self._attempt(lent)
             await self._record(settlement)
         finally:
             self._lent -= 1

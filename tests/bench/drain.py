@@ -211,7 +211,7 @@ async def _drain(
         while True:
             await publisher.publish(await channel.get())
 
-    agents = [asyncio.create_task(publish()) for _ in range(lanes)]
+    agents = [asyncio.create_task(publish()) for _ in range(limits.lent_max)]
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     while publisher.figures.states.get("recorded", 0) < events:
         await publisher.look(channel.put)

@@ -75,6 +75,8 @@ class Lanes:
     settled: list[Settlement] = field(default_factory=list)
     meanwhile: Callable[[], Awaitable[object]] | None = None
     """Runs while a claim is on its way back."""
+    writing: asyncio.Event | None = None
+    """Settlements are not written before it is set."""
 
     async def cut_entries(self, limit: int) -> int:
         self._check()
@@ -92,6 +94,8 @@ class Lanes:
 
     async def settle(self, settlement: Settlement) -> None:
         self._check()
+        if self.writing is not None:
+            await self.writing.wait()
         self.settled.append(settlement)
 
     def _check(self) -> None:
@@ -109,11 +113,15 @@ class Sink:
     answers: list[Observation] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)
     meanwhile: Callable[[], None] | None = None
+    gate: asyncio.Event | None = None
+    """Nothing is answered before it is set."""
 
     async def send(self, meter_event: Claim, idempotency_key: str) -> Observation:
         self.sent.append((meter_event.identifier, idempotency_key))
         if self.meanwhile is not None:
             self.meanwhile()
+        if self.gate is not None:
+            await self.gate.wait()
         return self.answers.pop(0) if self.answers else recorded(meter_event.lane_id)
 
 

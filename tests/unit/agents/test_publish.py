@@ -8,6 +8,7 @@ import pytest
 from streams.agents.publish import Lent
 from streams.core.instant import DAY_US, HOUR_US, SECOND_US
 from streams.core.observation import Answer
+from tests.support.waiting import eventually
 from tests.unit.agents.lanes import (
     LIMITS,
     NOW_US,
@@ -87,6 +88,32 @@ async def test_a_lane_whose_publishing_failed_is_no_longer_in_flight(bench: Benc
         await bench.publish()
     bench.ledger.waiting = [claim(9)]
     assert await bench.look() == 1
+
+
+async def test_no_more_requests_are_in_flight_than_there_may_be(bench: Bench) -> None:
+    bench.sink.gate = asyncio.Event()
+    bench.ledger.waiting = [claim(n) for n in range(16)]
+    await bench.look()
+    publishing = [asyncio.ensure_future(bench.publish()) for _ in range(16)]
+    await eventually("some are sent", lambda: len(bench.sink.sent) >= LIMITS.lanes)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(bench.sink.sent) == LIMITS.lanes
+    bench.sink.gate.set()
+    await asyncio.gather(*publishing)
+    assert [key for _, key in bench.sink.sent] == [f"m1:{n}.g1" for n in range(16)], "in order"
+
+
+async def test_while_settlements_are_written_others_are_sent(bench: Bench) -> None:
+    bench.ledger.writing = asyncio.Event()
+    bench.ledger.waiting = [claim(n) for n in range(16)]
+    await bench.look()
+    publishing = [asyncio.ensure_future(bench.publish()) for _ in range(16)]
+    await eventually("all are sent", lambda: len(bench.sink.sent) == 16)
+    assert bench.ledger.settled == []
+    bench.ledger.writing.set()
+    await asyncio.gather(*publishing)
+    assert len(bench.ledger.settled) == 16
 
 
 @pytest.mark.parametrize("answered", [0, 1], ids=["cutting", "claiming"])

@@ -8,7 +8,7 @@ answer on the way.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import pytest
@@ -96,7 +96,9 @@ class World:
         self.now_s = 1_000.0
         self.sinks: dict[asyncio.Task[Any] | None, Sink] = {}
         self.publishers = [
-            Publisher(self.books, Routed(self), self, LIMITS, lambda: 0.5) for _ in "ab"
+            # More in flight than there may ever be: an answer may stay on its way for ever.
+            Publisher(self.books, Routed(self), self, replace(LIMITS, lanes=99), lambda: 0.5)
+            for _ in "ab"
         ]
         self.tasks: list[asyncio.Task[None]] = []
 

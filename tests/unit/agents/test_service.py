@@ -12,6 +12,7 @@ from streams.adapters.metrics import METRICS, exposition
 from streams.agents.admit import WAITS_FOR_LEDGER
 from streams.agents.memory import memory_of
 from streams.agents.overdue import UnpunctualMetersError
+from streams.agents.publish import lent_max
 from streams.app import Service
 from streams.core.instant import HOUR_US
 from streams.core.orders import Orders
@@ -52,6 +53,14 @@ async def test_an_agent_that_is_cancelled_says_so_and_stops(bench: ServiceBench)
     with pytest.raises(asyncio.CancelledError):
         await bench.service._take(cast("Chunk", chunk))
     assert chunk.errors == [bench.admitter.error]
+
+
+def test_every_lane_that_may_be_lent_is_published_at_once(bench: ServiceBench) -> None:
+    """Settling takes no place of sending: those who wait for the ledger are others."""
+    settings = bench.service.settings
+    lent = lent_max(settings.publish_lanes, settings.publish_rate_per_s)
+    assert lent > settings.publish_lanes
+    assert bench.service.app.agents["publish"].concurrency == lent
 
 
 async def test_a_loop_that_fails_ends_the_process_by_name(bench: ServiceBench) -> None:
