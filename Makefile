@@ -38,3 +38,4 @@ drill: sync ## the faults, on the real stack, with a report
 
 bench: sync ## speed beside what people would use instead, in one run
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench drain
