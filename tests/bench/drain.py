@@ -4,8 +4,8 @@ A ledger of its own is filled with meter events that were tried once while Strip
 (customer, meter); then the product's publisher drains them to a stand-in in a process of its own.
 Without a limiter, and with one at `--limit` requests a second; each `--runs` times. Goals, by the
 median: 10,000 in less than 10 s, and 90 % of the permitted rate. They are written into
-build/bench/summary.json beside those of the contenders. Exit code 1 if an amount is not exact or a
-goal is missed.
+build/bench/summary.json beside those of the contenders. Exit code 1 if an amount is not exact: a
+goal that is missed is reported, and is no error.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     report.note(asked.out, reached)
     for goal in reached.values():
         _say(f"{goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'}")
-    return int(not all(goal.met for goal in reached.values()))
+    return int(any(run.wrong for run in runs))
 
 
 def _say(text: str) -> None:
