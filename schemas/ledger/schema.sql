@@ -634,14 +634,11 @@ AS $$ SELECT 7234017283807667301 $$;
 
 -- First instant at which a lane has something to do.
 CREATE FUNCTION ledger.lane_due(lane bigint) RETURNS timestamptz
--- Not in SQL, which would plan it anew in every statement: it is asked for each settlement.
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-BEGIN
-    RETURN least((SELECT min(m.next_attempt_at) FROM ledger.meter_event m
+    SELECT least((SELECT min(m.next_attempt_at) FROM ledger.meter_event m
                   WHERE m.lane_id = lane AND m.next_attempt_at IS NOT NULL),
-                 (SELECT min(u.due_at) FROM ledger.uncovered u WHERE u.lane_id = lane));
-END
+                 (SELECT min(u.due_at) FROM ledger.uncovered u WHERE u.lane_id = lane))
 $$;
 
 -- Tell lanes that something changed. Lanes are locked in one order by everybody.
