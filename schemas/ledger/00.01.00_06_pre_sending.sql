@@ -90,11 +90,13 @@ BEGIN
 END
 $$;
 
--- Insert frozen requests and take their entries off the work list. A row without identifier has
--- nothing to send: its entries add up to zero.
-CREATE FUNCTION ledger.freeze_v1(requests json) RETURNS SETOF bigint
+-- Insert frozen requests and take their entries off the work list. Not sendable: a row without
+-- identifier, because its entries add up to zero, and one whose identifier is spent.
+CREATE FUNCTION ledger.freeze_v1(requests json)
+RETURNS TABLE (meter_event_id bigint, sendable boolean)
 LANGUAGE plpgsql
 AS $$
+#variable_conflict use_column
 DECLARE
     r record;
     made bigint;
@@ -132,7 +134,13 @@ BEGIN
         WHERE m.state = 'superseded' AND m.superseded_by IS NULL
           AND m.meter_event_id IN (SELECT x.meter_event_id FROM ledger.meter_event_entry x
                                    WHERE x.entry_id = ANY (r.entry_ids) AND NOT x.live);
-        RETURN NEXT made;
+        meter_event_id := made;
+        sendable := r.identifier IS NOT NULL;
+        IF EXISTS (SELECT FROM ledger.rejection x
+                   WHERE x.identifier = r.identifier AND x.meter_event_id IS NULL) THEN
+            sendable := NOT ledger.take_back_spent_v1(made);
+        END IF;
+        RETURN NEXT;
     END LOOP;
 END
 $$;

@@ -70,8 +70,8 @@ CROSS JOIN LATERAL (
 WHERE l.lane_id = ANY (%(lanes)s::bigint[]);
 
 -- name: freeze
--- Inserts frozen requests with their entries; their ids in the order given.
-SELECT meter_event_id FROM ledger.freeze_v1(%(requests)s::json) AS meter_event_id;
+-- Inserts frozen requests with their entries; in the order given, their ids, and whether to send.
+SELECT meter_event_id, sendable FROM ledger.freeze_v1(%(requests)s::json);
 
 -- name: lend
 -- Writes the attempts and lends the lanes; the ids of the attempts.

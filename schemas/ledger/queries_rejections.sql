@@ -52,6 +52,14 @@ SELECT r.event_id, r.event_type,
               WHERE x.event_id = r.event_id GROUP BY code) AS c) AS codes
 FROM ledger.error_report r ORDER BY r.noted_at DESC, r.event_id LIMIT %(limit)s;
 
+-- name: unknown_requests
+-- Requests of a tailrace that reports name and this ledger does not know, youngest report first:
+-- those of a ledger that was restored, or of another one on the same account.
+SELECT x.event_id, x.idempotency_key, x.code, x.message, ledger.us(r.noted_at) AS noted_us
+FROM ledger.rejection x JOIN ledger.error_report r USING (event_id)
+WHERE x.meter_event_id IS NULL AND x.identifier LIKE 'm1:%%'
+ORDER BY r.noted_at DESC, x.event_id, x.idempotency_key, x.code LIMIT %(limit)s;
+
 -- name: doubts
 -- Cells that wait for reconciliation, oldest first.
 SELECT customer, event_name, ledger.us(window_start) AS start_us, ledger.us(window_end) AS end_us,
@@ -63,4 +71,6 @@ FROM ledger.doubt WHERE settled_at IS NULL ORDER BY noted_at, doubt_id LIMIT %(l
 SELECT (SELECT ledger.us(swept_until) FROM ledger.report_sweep) AS swept_us,
        (SELECT count(*) FROM ledger.error_report) AS reports,
        (SELECT count(*) FROM ledger.doubt WHERE settled_at IS NULL) AS doubts,
+       (SELECT count(*) FROM ledger.rejection
+        WHERE meter_event_id IS NULL AND identifier LIKE 'm1:%%') AS unknown,
        ledger.us(now()) AS now_us;

@@ -962,11 +962,13 @@ BEGIN
 END
 $$;
 
--- Insert frozen requests and take their entries off the work list. A row without identifier has
--- nothing to send: its entries add up to zero.
-CREATE FUNCTION ledger.freeze_v1(requests json) RETURNS SETOF bigint
+-- Insert frozen requests and take their entries off the work list. Not sendable: a row without
+-- identifier, because its entries add up to zero, and one whose identifier is spent.
+CREATE FUNCTION ledger.freeze_v1(requests json)
+RETURNS TABLE (meter_event_id bigint, sendable boolean)
 LANGUAGE plpgsql
 AS $$
+#variable_conflict use_column
 DECLARE
     r record;
     made bigint;
@@ -1004,7 +1006,13 @@ BEGIN
         WHERE m.state = 'superseded' AND m.superseded_by IS NULL
           AND m.meter_event_id IN (SELECT x.meter_event_id FROM ledger.meter_event_entry x
                                    WHERE x.entry_id = ANY (r.entry_ids) AND NOT x.live);
-        RETURN NEXT made;
+        meter_event_id := made;
+        sendable := r.identifier IS NOT NULL;
+        IF EXISTS (SELECT FROM ledger.rejection x
+                   WHERE x.identifier = r.identifier AND x.meter_event_id IS NULL) THEN
+            sendable := NOT ledger.take_back_spent_v1(made);
+        END IF;
+        RETURN NEXT;
     END LOOP;
 END
 $$;
@@ -2155,13 +2163,29 @@ CREATE TABLE ledger.rejection (
     -- n of the Idempotency-Key; NULL: the report names the identifier alone, so all of them.
     key_generation integer,
     message text,
-    -- NULL: no meter event of this ledger has the identifier.
+    -- NULL: no meter event of this ledger has the identifier, until one gets it.
     meter_event_id bigint REFERENCES ledger.meter_event,
     PRIMARY KEY (event_id, idempotency_key, code)
 );
 CREATE INDEX rejection_meter_event ON ledger.rejection (meter_event_id);
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.rejection
+CREATE INDEX rejection_unknown ON ledger.rejection (identifier) WHERE meter_event_id IS NULL;
+CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.rejection
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+CREATE FUNCTION ledger.guard_rejection() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF OLD.meter_event_id IS NOT NULL
+       OR (to_jsonb(NEW) - 'meter_event_id') <> (to_jsonb(OLD) - 'meter_event_id') THEN
+        RAISE EXCEPTION 'ledger.rejection %: what a report says never changes', OLD.event_id
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER joined_once BEFORE UPDATE ON ledger.rejection
+    FOR EACH ROW EXECUTE FUNCTION ledger.guard_rejection();
 
 -- Cells of which Stripe's sum and ours may differ for a known reason: reconciling reads them.
 CREATE TABLE ledger.doubt (
@@ -2313,7 +2337,8 @@ BEGIN
         IF d.dead_kind = 'ambiguous' THEN
             INSERT INTO ledger.doubt (customer, event_name, window_start, window_end, reason)
             SELECT m.customer, m.event_name, m.window_start, m.window_end,
-                   format('meter event %s was rejected, and sent again', m.meter_event_id)
+                   format('meter event %s was rejected, and may have been sent again',
+                          m.meter_event_id)
             FROM ledger.meter_event m WHERE m.meter_event_id = d.meter_event_id
             ON CONFLICT DO NOTHING;
         END IF;
@@ -2321,6 +2346,27 @@ BEGIN
     PERFORM ledger.wake(ARRAY(
         SELECT DISTINCT m.lane_id FROM json_to_recordset(decisions) AS x(meter_event_id bigint)
         JOIN ledger.meter_event m USING (meter_event_id)));
+END
+$$;
+
+-- Whether a request that was just frozen has an identifier that a report named before this ledger
+-- knew it: a ledger that was restored had sent it, and forgot. Such an identifier is spent. The
+-- request is not sent; it is in doubt, since attempts nobody remembers may count, and Stripe's sums
+-- decide. Its lane is locked.
+CREATE FUNCTION ledger.take_back_spent_v1(event bigint) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE ledger.rejection x SET meter_event_id = m.meter_event_id
+    FROM ledger.meter_event m
+    WHERE m.meter_event_id = event AND x.identifier = m.identifier AND x.meter_event_id IS NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM ledger.take_back_v1(json_build_array(
+        json_build_object('meter_event_id', event, 'dead_kind', 'ambiguous')));
+    RETURN true;
 END
 $$;
 
@@ -2344,14 +2390,14 @@ AS $$
 $$;
 
 REVOKE ALL ON FUNCTION ledger.note_report_v1(json, json, interval), ledger.lock_rejected_v1(text),
-    ledger.take_back_v1(json), ledger.claim_sweep_v1(interval),
-    ledger.swept_v1(bigint)
+    ledger.take_back_v1(json), ledger.take_back_spent_v1(bigint),
+    ledger.claim_sweep_v1(interval), ledger.swept_v1(bigint), ledger.guard_rejection()
     FROM PUBLIC;
 GRANT SELECT ON ledger.error_report, ledger.rejection, ledger.doubt, ledger.report_sweep
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.note_report_v1(json, json, interval),
-    ledger.lock_rejected_v1(text), ledger.take_back_v1(json), ledger.claim_sweep_v1(interval),
-    ledger.swept_v1(bigint)
+    ledger.lock_rejected_v1(text), ledger.take_back_v1(json), ledger.take_back_spent_v1(bigint),
+    ledger.claim_sweep_v1(interval), ledger.swept_v1(bigint)
     TO ledger_service;
 
 -- Stripe's sums as evidence: what was read, what was settled by it, and ledgers that went back.

@@ -144,7 +144,8 @@ class LedgerPublishing:
     async def _freeze_lanes(self, conn: Connection, lanes: list[int]) -> dict[int, int]:
         """Freezes one request per lane where there is one; lane → meter event.
 
-        Entries that add up to zero are settled without a request, and the lane is asked again.
+        Entries that add up to zero are settled without a request, and a spent identifier is not
+        sent: the lane is asked again.
         """
         frozen: dict[int, int] = {}
         origin = await self._origin(conn) if lanes else None
@@ -160,11 +161,11 @@ class LedgerPublishing:
             if requests:
                 text = msgspec.json.encode(requests).decode()
                 made = await self._sql.rows(conn, "freeze", {"requests": text})
-                for request, (meter_event_id,) in zip(requests, made, strict=True):
-                    if request["identifier"] is None:
-                        lanes.append(request["lane_id"])
-                    else:
+                for request, (meter_event_id, sendable) in zip(requests, made, strict=True):
+                    if sendable:
                         frozen[request["lane_id"]] = meter_event_id
+                    else:
+                        lanes.append(request["lane_id"])
         return frozen
 
     async def _request(

@@ -36,21 +36,25 @@ def list_reports(directory: Dir = None, limit: Limit = 100, as_json: Json = Fals
     """Stripe's error reports, youngest first, and the cells that wait for reconciliation.
 
     The meter events that a report names are dead letters: see `tailrace dead list`. Errors beyond
-    its samples name nobody: whatever may be meant is marked as a cell in doubt.
+    its samples name nobody: whatever may be meant is marked as a cell in doubt. Named requests that
+    this ledger does not know are listed until it does: after it was restored from a backup they
+    are of what it forgot, and what Stripe lacks of that is sent when its cells are reconciled.
     """
     settings = resolve(directory).need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         reports = ledger_rows(ledger, "reports", {"limit": limit})
+        unknown = ledger_rows(ledger, "unknown_requests", {"limit": limit})
         doubts = ledger_rows(ledger, "doubts", {"limit": limit})
         [state] = ledger_rows(ledger, "sweep_state")
-    document = _document(reports, doubts, state)
+    document = _document(reports, doubts, unknown, state[0])
     if as_json:
         terminal.emit_json(document)
         return
     for line in _lines(document):
         terminal.data(line)
     terminal.say(
-        f"{len(reports)} of {state[1]} reports, {len(doubts)} of {state[2]} cells in doubt; "
+        f"{len(reports)} of {state[1]} reports, {len(doubts)} of {state[2]} cells in doubt, "
+        f"{len(unknown)} of {state[3]} requests unknown; "
         f"Stripe's list read up to {document['swept_until'] or 'never'}"
     )
 
@@ -82,9 +86,11 @@ async def _sweep(settings: Settings) -> tuple[int, int]:
 
 
 def _document(
-    reports: list[tuple[Any, ...]], doubts: list[tuple[Any, ...]], state: tuple[Any, ...]
+    reports: list[tuple[Any, ...]],
+    doubts: list[tuple[Any, ...]],
+    unknown: list[tuple[Any, ...]],
+    swept_us: int | None,
 ) -> dict[str, Any]:
-    swept_us = state[0]
     return {
         "swept_until": instant_text(swept_us),
         "reports": [
@@ -118,6 +124,16 @@ def _document(
             }
             for customer, event_name, start_us, end_us, reason, noted_us in doubts
         ],
+        "unknown": [
+            {
+                "event_id": event_id,
+                "request": request,
+                "code": code,
+                "message": message,
+                "noted_at": instant_text(noted_us),
+            }
+            for event_id, request, code, message, noted_us in unknown
+        ],
     }  # fmt: skip
 
 
@@ -141,13 +157,19 @@ def _lines(document: dict[str, Any]) -> list[str]:
     )
     if document["doubts"]:
         of_cells = ("customer", "meter", "window", "until", "in doubt because")
-        shown += ["", *terminal.table(of_cells, (_doubt(one) for one in document["doubts"]))]
+        shown += ["", *terminal.table(of_cells, _rows(document["doubts"], *_OF_DOUBTS))]
+    if document["unknown"]:
+        of_requests = ("unknown request", "report", "code", "noted")
+        shown += ["", *terminal.table(of_requests, _rows(document["unknown"], *_OF_UNKNOWN))]
     return shown
 
 
-def _doubt(one: dict[str, Any]) -> tuple[str, ...]:
-    names = ("customer", "event_name", "window_start", "window_end", "reason")
-    return tuple(one[name] for name in names)
+_OF_DOUBTS = ("customer", "event_name", "window_start", "window_end", "reason")
+_OF_UNKNOWN = ("request", "event_id", "code", "noted_at")
+
+
+def _rows(items: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(item[name] for name in names) for item in items]
 
 
 APPS = {"rejections": app}

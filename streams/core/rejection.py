@@ -250,6 +250,11 @@ def decide(accused: Accused) -> Decision:
 
 def _kind(accused: Accused) -> Literal["refused", "ambiguous"]:
     generations = [named for named in accused.named if named is not None]
+    tried = {t.key_generation for t in accused.tried}
+    if not tried or not tried.issuperset(generations):
+        # Attempts are written before they are made: a ledger that lacks a named one was restored,
+        # and may have forgotten later ones as well.
+        return "ambiguous"
     newest = max(generations, default=-1)
     later = {t.key_generation for t in accused.tried if t.key_generation > newest and t.may_count}
     # An identifier alone speaks of one attempt, and is clear where only one may be meant.

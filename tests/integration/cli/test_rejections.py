@@ -93,7 +93,7 @@ def test_a_rejected_meter_event_is_told_listed_redriven_and_counted_once(
     assert report["noted_by"] == "webhook"
     shown = world.cli("rejections", "list")
     assert report["event_id"] in shown.out
-    assert "1 of 1 reports, 0 of 0 cells in doubt" in shown.err
+    assert "1 of 1 reports, 0 of 0 cells in doubt, 0 of 0 requests unknown" in shown.err
     [item] = world.cli.json("parked_list", "dead", "list")["items"]
     assert (item["reason"], item["units"]) == ("refused", "3")
     assert [one["code"] for one in item["detail"]["rejections"]] == ["archived_meter"]
@@ -131,6 +131,26 @@ def test_a_sweep_finds_what_no_webhook_told_and_marks_what_nobody_named(
     assert len(marked) >= unnamed
     again = world.cli("rejections", "sweep")
     assert again.out == "noted 0 reports; 0 meter events rejected\n"
+
+
+def test_a_request_that_the_ledger_does_not_know_is_listed(world: World) -> None:
+    with world.ledger.connect() as admin:
+        admin.execute(
+            "INSERT INTO ledger.error_report (event_id, event_type, error_count, unnamed, body,"
+            " noted_by) VALUES ('evt_1', 'report', 2, 0, '{}', 'sweep')"
+        )
+        admin.execute(
+            "INSERT INTO ledger.rejection (event_id, idempotency_key, code, identifier)"
+            " VALUES ('evt_1', 'm1:lost.g1', 'no_meter', 'm1:lost'),"
+            " ('evt_1', 'foreign-7', 'no_meter', 'foreign-7')"
+        )
+    [unknown] = world.cli.json("rejections_list", "rejections", "list")["unknown"]
+    assert (unknown["event_id"], unknown["request"], unknown["code"]) == (
+        "evt_1", "m1:lost.g1", "no_meter",
+    )  # fmt: skip
+    shown = world.cli("rejections", "list")
+    assert "m1:lost.g1" in shown.out
+    assert "1 of 1 requests unknown" in shown.err
 
 
 def test_without_a_secret_the_webhook_names_it(world: World) -> None:

@@ -157,6 +157,16 @@ class World:
     def value(self, query: str, *parameters: Any) -> Any:
         return self.rows(query, *parameters)[0][0]
 
+    def plant(self, function: str, rule: str, instead: str) -> None:
+        """Takes a rule out of one of the database's functions, or writes another in its place."""
+        ((text,),) = self.rows(
+            "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = %s"
+            " AND pronamespace = 'ledger'::regnamespace ORDER BY pronargs LIMIT 1",
+            function,
+        )
+        assert rule in text, f"{function} does not say {rule!r}"
+        self.admin.execute(text.replace(rule, instead).encode())
+
     def expire_leases(self) -> None:
         """What waiting for the end of every lease would do."""
         self.admin.execute(

@@ -367,6 +367,8 @@ async def settled_well(reports: list[list[str]], steps: list[Step]) -> None:
     """What holds of every schedule: success means noted, and what was read is noted whole."""
     events = {f"evt_{n}": body(f"evt_{n}", *keys) for n, keys in enumerate(reports)}
     bench = Bench(Stripe(events))
+    sent_twice = (Tried(1, "Ambiguous", None), Tried(2, "Recorded", 200))
+    bench.ledger.accused["a"] = replace(bench.ledger.accused["a"], tried=sent_twice)
     for kind, number in steps:
         if kind == "ledger":
             bench.ledger.away_calls = number

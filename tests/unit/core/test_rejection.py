@@ -193,7 +193,11 @@ LOST = Tried(1, "Ambiguous", None)
             replace(RECORDED, named=(None, 1), tried=(LOST, Tried(2, "Recorded", 200))),
             TakeBack("ambiguous"),
         ),
-        (replace(RECORDED, named=(), tried=()), TakeBack("refused")),
+        # A restored ledger lacks the attempt that is named, and whatever came after it.
+        (replace(RECORDED, tried=()), TakeBack("ambiguous")),
+        (replace(RECORDED, named=(None,), tried=()), TakeBack("ambiguous")),
+        (replace(RECORDED, named=(1, 2)), TakeBack("ambiguous")),
+        (replace(RECORDED, named=()), TakeBack("refused")),
         # Done before, or the ledger moved on.
         (replace(RECORDED, state="dead", dead_kind="refused", rejected=True), Unchanged()),
         (
