@@ -140,6 +140,15 @@ class Noted(NamedTuple):
     """Meter events that are dead since."""
 
 
+class Concerned(NamedTuple):
+    """Whose errors a report may count beyond those that it names."""
+
+    event_name: str | None = None
+    """Of the report's meter; None where Stripe names none that it knows."""
+    not_of: frozenset[str] = frozenset()
+    """Names that another meter took all the while."""
+
+
 class Told(NamedTuple):
     """An event that Stripe tells of, without its data."""
 
@@ -158,7 +167,7 @@ class RejectionLedger(Protocol):
         self,
         report: ErrorReport | UnreadableReport,
         body: bytes,
-        event_name: str | None,
+        concerned: Concerned,
         noted_by: NotedBy,
     ) -> Noted:
         """Notes a report and takes back what it names, in one transaction."""
@@ -190,6 +199,10 @@ class ReportSource(Protocol):
 
     async def meter_event_name(self, meter_id: str) -> str | None:
         """The event name of a meter; None where Stripe knows no such meter."""
+        ...
+
+    async def names_taken_since(self, since_us: int) -> frozenset[str]:
+        """Event names whose meter has been there, active and unchanged, since then."""
         ...
 
 

@@ -21,6 +21,8 @@ class Meter(msgspec.Struct, frozen=True, tag="meter"):
     event_time_window: Literal["hour", "day"] | None = None
     active: bool = True
     deactivated_s: int | None = None
+    updated_s: int | None = None
+    """When it was changed last; None: never."""
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):

@@ -145,12 +145,13 @@ class Routes:
     def _get_meter(self, _request: ApiRequest, _now_us: int, identity: str) -> Result:
         return Reply(200, meter_body(self._meter(identity))), ()
 
-    def _rename_meter(self, request: ApiRequest, _now_us: int, identity: str) -> Result:
+    def _rename_meter(self, request: ApiRequest, now_us: int, identity: str) -> Result:
         values = parameters.nested(request.form, ("display_name", "expand"))
         name = parameters.text(values, "display_name", 250)
         meter = self._meter(identity)
         if name is not None:
-            meter = msgspec.structs.replace(meter, display_name=name)
+            now_s = now_us // US_PER_S
+            meter = msgspec.structs.replace(meter, display_name=name, updated_s=now_s)
         return Reply(200, meter_body(meter)), [meter]
 
     def _switch_meter(self, _request: ApiRequest, now_us: int, identity: str, verb: str) -> Result:
@@ -159,8 +160,10 @@ class Routes:
             message = f"A meter with event name {meter.event_name} already exists."
             raise RefusedError(errors.invalid(message, param="event_name", stored=True))
         active = verb == "reactivate"
-        at_s = None if active else now_us // US_PER_S
-        meter = msgspec.structs.replace(meter, active=active, deactivated_s=at_s)
+        now_s = now_us // US_PER_S
+        meter = msgspec.structs.replace(
+            meter, active=active, deactivated_s=None if active else now_s, updated_s=now_s
+        )
         return Reply(200, meter_body(meter)), [meter]
 
     def _event_summaries(self, request: ApiRequest, now_us: int, identity: str) -> Result:
@@ -182,7 +185,7 @@ def meter_body(meter: Meter) -> Body:
         "id": meter.id,
         "object": "billing.meter",
         "created": meter.created_s,
-        "updated": meter.created_s,
+        "updated": meter.created_s if meter.updated_s is None else meter.updated_s,
         "customer_mapping": {"event_payload_key": meter.customer_key, "type": "by_id"},
         "default_aggregation": {"formula": meter.formula},
         "dimension_payload_keys": None,

@@ -6,12 +6,11 @@ SELECT event_id FROM ledger.error_report WHERE event_id = ANY (%(ids)s::text[]);
 
 -- name: note_report
 -- Notes a report with the requests it names; false where it was noted before.
-SELECT ledger.note_report_v1(%(report)s::json, %(samples)s::json,
-                             %(lookback_ms)s * interval '1 millisecond');
+SELECT ledger.note_report_v1(%(report)s::json, %(samples)s::json, %(reach)s::json);
 
 -- name: lock_rejected
 -- The meter events that a report names, or NULL: those in doubt, locked until the transaction ends.
-SELECT array_agg(id) FROM ledger.lock_rejected_v1(%(report)s) AS id;
+SELECT array_agg(id) FROM ledger.lock_rejected_v1(%(report)s, %(reach)s::json) AS id;
 
 -- name: accused
 -- What is known of meter events that reports name.
@@ -26,6 +25,14 @@ ORDER BY m.meter_event_id;
 -- name: take_back
 -- Makes rejected meter events dead, with the reports as evidence.
 SELECT ledger.take_back_v1(%(decisions)s::json);
+
+-- name: doubt_unnamed
+-- Marks the cells that the errors beyond a report's samples may be of.
+SELECT ledger.doubt_unnamed_v1(%(report)s, %(reach)s::json);
+
+-- name: narrow_doubt
+-- Gives up marks that what was just decided has explained.
+SELECT ledger.narrow_doubt_v1(%(events)s::bigint[], %(reach)s::json);
 
 -- name: claim_sweep
 -- From when on to read Stripe's reports; NULL: another reader did so a moment ago.
@@ -53,11 +60,11 @@ SELECT r.event_id, r.event_type,
 FROM ledger.error_report r ORDER BY r.noted_at DESC, r.event_id LIMIT %(limit)s;
 
 -- name: unknown_requests
--- Requests of a tailrace that reports name and this ledger does not know, youngest report first:
--- those of a ledger that was restored, or of another one on the same account.
+-- Requests that reports name and this ledger does not know, youngest report first: those of a ledger
+-- that was restored, of another one on the same account, and those whose answer was lost.
 SELECT x.event_id, x.idempotency_key, x.code, x.message, ledger.us(r.noted_at) AS noted_us
 FROM ledger.rejection x JOIN ledger.error_report r USING (event_id)
-WHERE x.meter_event_id IS NULL AND x.identifier LIKE 'm1:%%'
+WHERE x.meter_event_id IS NULL AND (x.identifier IS NULL OR x.identifier LIKE 'm1:%%')
 ORDER BY r.noted_at DESC, x.event_id, x.idempotency_key, x.code LIMIT %(limit)s;
 
 -- name: doubts
@@ -72,5 +79,6 @@ SELECT (SELECT ledger.us(swept_until) FROM ledger.report_sweep) AS swept_us,
        (SELECT count(*) FROM ledger.error_report) AS reports,
        (SELECT count(*) FROM ledger.doubt WHERE settled_at IS NULL) AS doubts,
        (SELECT count(*) FROM ledger.rejection
-        WHERE meter_event_id IS NULL AND identifier LIKE 'm1:%%') AS unknown,
+        WHERE meter_event_id IS NULL
+          AND (identifier IS NULL OR identifier LIKE 'm1:%%')) AS unknown,
        ledger.us(now()) AS now_us;

@@ -12,6 +12,9 @@ import msgspec
 from streams.adapters.ledger_pool import Connection, LedgerPool, Statements
 from streams.adapters.ledger_rows import visible
 from streams.core.rejection import (
+    CLOCKS_US,
+    NEVER_ACCEPTED,
+    SENT_BEFORE_US,
     Accused,
     ErrorReport,
     TakeBack,
@@ -19,10 +22,16 @@ from streams.core.rejection import (
     UnreadableReport,
     decide,
 )
-from streams.ports import Noted, NotedBy
+from streams.ports import Concerned, Noted, NotedBy
 
-LOOKBACK_MS: Final = 15 * 60_000
-"""How long before a validation a request may have been sent, and how far two clocks may differ."""
+_REACH: Final = msgspec.json.encode(
+    {
+        "before_us": SENT_BEFORE_US,
+        "after_us": CLOCKS_US,
+        "never_accepted": sorted(NEVER_ACCEPTED),
+    }
+).decode()
+"""Which attempts a report may be of."""
 
 
 class LedgerRejections:
@@ -46,7 +55,7 @@ class LedgerRejections:
         self,
         report: ErrorReport | UnreadableReport,
         body: bytes,
-        event_name: str | None,
+        concerned: Concerned,
         noted_by: NotedBy,
     ) -> Noted:
         """Notes a report, and takes back what it names; a repetition changes nothing.
@@ -54,29 +63,33 @@ class LedgerRejections:
         Args:
             report: as read.
             body: the event as Stripe told it, kept as evidence.
-            event_name: of the report's meter; None where Stripe names none.
+            concerned: whose errors it may count.
             noted_by: the way by which it came first.
 
         Raises:
             LedgerUnavailableError: no answer; nothing was kept, or all of it: say it again.
         """
         parameters = {
-            "report": _json(_report(report, body, event_name, noted_by)),
+            "report": _json(_report(report, body, concerned, noted_by)),
             "samples": _json(_samples(report)),
-            "lookback_ms": LOOKBACK_MS,
+            "reach": _REACH,
         }
 
         async def work(conn: Connection) -> Noted:
             if not await self._sql.value(conn, "note_report", parameters):
                 return Noted(repeated=True, taken_back=0)
-            return Noted(repeated=False, taken_back=await self._judge(conn, report.event_id))
+            taken_back = await self._judge(conn, report.event_id)
+            about = {"report": report.event_id, "reach": _REACH}
+            await self._sql.run(conn, "doubt_unnamed", about)
+            return Noted(repeated=False, taken_back=taken_back)
 
         return await self._pool.run(work)
 
     async def judge_again(self) -> int:
         """Looks again at what a later attempt left in doubt; how many it decided.
 
-        An attempt that was in flight when its meter event was rejected has an outcome by now.
+        An attempt that was in flight when its meter event was rejected has an outcome by now, and
+        one that was only named by its answer has that answer.
 
         Raises:
             LedgerUnavailableError: no answer.
@@ -106,7 +119,8 @@ class LedgerRejections:
         await self._pool.run(lambda conn: self._sql.run(conn, "swept", {"until_us": until_us}))
 
     async def _judge(self, conn: Connection, event_id: str | None) -> int:
-        events = await self._sql.value(conn, "lock_rejected", {"report": event_id})
+        named = {"report": event_id, "reach": _REACH}
+        events = await self._sql.value(conn, "lock_rejected", named)
         if not events:
             return 0
         rows = await self._sql.rows(conn, "accused", {"events": events})
@@ -120,18 +134,20 @@ class LedgerRejections:
             kind = decision.dead_kind if isinstance(decision, TakeBack) else None
             decisions.append({"meter_event_id": meter_event_id, "dead_kind": kind})
         await self._sql.run(conn, "take_back", {"decisions": _json(decisions)})
+        await self._sql.run(conn, "narrow_doubt", {"events": events, "reach": _REACH})
         return sum(one["dead_kind"] is not None for one in decisions)
 
 
 def _report(
-    report: ErrorReport | UnreadableReport, body: bytes, event_name: str | None, noted_by: str
+    report: ErrorReport | UnreadableReport, body: bytes, concerned: Concerned, noted_by: str
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "event_id": visible(report.event_id),
         "event_type": visible(report.event_type),
-        "event_name": visible(event_name),
+        "event_name": visible(concerned.event_name),
         "error_count": 0,
         "unnamed": 0,
+        "not_of": sorted(concerned.not_of),
         "body": visible(body.decode("utf-8", "replace")),
         "noted_by": noted_by,
     }
@@ -154,6 +170,7 @@ def _samples(report: ErrorReport | UnreadableReport) -> list[dict[str, Any]]:
             "idempotency_key": visible(sample.idempotency_key),
             "code": visible(sample.code),
             "identifier": visible(sample.identifier),
+            "request_id": visible(sample.request_id),
             "key_generation": sample.key_generation,
             "message": visible(sample.message),
         }

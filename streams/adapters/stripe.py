@@ -275,4 +275,7 @@ def _live_meter(meter: stripe.billing.Meter) -> LiveMeter:
         value_key=meter.value_settings.event_payload_key,
         event_time_window=meter.event_time_window,
         livemode=meter.livemode,
+        changed_s=max(
+            meter.created, meter.updated, meter.status_transitions.deactivated_at or meter.created
+        ),
     )

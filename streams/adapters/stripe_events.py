@@ -111,3 +111,15 @@ class StripeEvents:
             if isinstance(error.observation, Answer) and error.observation.status == 404:
                 return None
             raise
+
+    async def names_taken_since(self, since_us: int) -> frozenset[str]:
+        """Event names whose meter has been there, active and unchanged, since then.
+
+        Args:
+            since_us: microseconds since 1970 UTC.
+
+        Raises:
+            StripeUnreadableError: Stripe was not reached or refused.
+        """
+        meters = await self._sink.meters()
+        return frozenset(meter.event_name for meter in meters if meter.took_since(since_us))

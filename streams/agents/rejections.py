@@ -18,8 +18,15 @@ from streams.adapters.ledger_pool import LedgerRefusedError
 from streams.adapters.metrics import Sample
 from streams.adapters.stripe import StripeUnreadableError
 from streams.adapters.stripe_events import RefusedCall
-from streams.core.rejection import REPORT_TYPES, UnreadableReport, read
+from streams.core.rejection import (
+    REPORT_TYPES,
+    SENT_BEFORE_US,
+    ErrorReport,
+    UnreadableReport,
+    read,
+)
 from streams.ports import (
+    Concerned,
     LedgerUnavailableError,
     Noted,
     NotedBy,
@@ -144,22 +151,31 @@ class Rejections:
     async def _take(self, told: Told, noted_by: NotedBy) -> Noted:
         body = await self._source.event(told.event_id)
         report = read(told.event_id, told.event_type, body)
-        event_name = None
+        concerned = Concerned()
         if isinstance(report, UnreadableReport):
             self.figures.unreadable += 1
             log.error("report_unreadable", report=told.event_id, problem=report.problem)
-        elif report.unnamed and report.meter_id is not None:
-            event_name = await self._source.meter_event_name(report.meter_id)
+        elif report.vague:
+            concerned = await self._concerned(report)
         try:
-            noted = await self._ledger.note_report(report, body, event_name, noted_by)
+            noted = await self._ledger.note_report(report, body, concerned, noted_by)
         except LedgerRefusedError as error:
             # What it says cannot be kept as it stands: a person reads it, and nobody stops for it.
             self.figures.unreadable += 1
             log.error("report_refused", report=told.event_id, problem=str(error))
             refused = UnreadableReport(told.event_id, told.event_type, str(error))
-            noted = await self._ledger.note_report(refused, body, None, noted_by)
+            noted = await self._ledger.note_report(refused, body, Concerned(), noted_by)
         self._count(told, noted, noted_by)
         return noted
+
+    async def _concerned(self, report: ErrorReport) -> Concerned:
+        if report.meter_id is not None:
+            event_name = await self._source.meter_event_name(report.meter_id)
+            if event_name is not None:
+                return Concerned(event_name)
+        # No meter was found: not for an event whose name a meter has taken all the while.
+        since_us = report.start_us - SENT_BEFORE_US
+        return Concerned(None, await self._source.names_taken_since(since_us))
 
     def _count(self, told: Told, noted: Noted, noted_by: NotedBy) -> None:
         if noted.repeated:

@@ -7,6 +7,7 @@ a value that is sent adds exactly that value to exactly that customer.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from streams.core.instant import SECOND_US
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
 
 
@@ -26,6 +27,12 @@ class LiveMeter:
     event_time_window: str | None
     """`hour` or `day`: Stripe keeps only the event it received last in each."""
     livemode: bool
+    changed_s: int
+    """When it was made, changed, archived or activated last, whole seconds since 1970 UTC."""
+
+    def took_since(self, since_us: int) -> bool:
+        """Whether it has taken every event of its name since then, microseconds since 1970 UTC."""
+        return self.active and self.changed_s * SECOND_US < since_us
 
 
 @dataclass(frozen=True, slots=True)

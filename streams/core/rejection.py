@@ -5,7 +5,8 @@ Out: an `ErrorReport` or why it cannot be read; then one `Decision` a meter even
 
 A success of Stripe's means accepted, not counted: validation goes on behind it. What fails there is
 told in reports that count all errors and name a few. A named request carries its Idempotency-Key,
-which holds our identifier; whose the other errors are nobody says, so their cells are reconciled.
+which holds our identifier, or at least the id of Stripe's answer, which the attempt holds. Whose
+the other errors are nobody says, so their cells are reconciled.
 """
 
 import re
@@ -16,13 +17,19 @@ from typing import Annotated, Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
-from streams.core.instant import to_us
+from streams.core.instant import SECOND_US, to_us
 from streams.core.lane import MeterEventState
 
 ERROR_REPORT: Final = "v1.billing.meter.error_report_triggered"
 NO_METER_FOUND: Final = "v1.billing.meter.no_meter_found"
 REPORT_TYPES: Final = (ERROR_REPORT, NO_METER_FOUND)
 """The only types of events that say something about meter events of ours."""
+
+SENT_BEFORE_US: Final = 15 * 60 * SECOND_US
+"""How long before its validation a request may have been sent."""
+CLOCKS_US: Final = 5 * 60 * SECOND_US
+"""How far Stripe's clock and the ledger's may differ: beyond it webhooks are refused as well, and
+so are meter events of this moment."""
 
 MESSAGE_CHARS_MAX: Final = 500
 _KEY: Final = re.compile(r"(?P<identifier>.+)\.g(?P<generation>[0-9]{1,9})", re.DOTALL)
@@ -32,15 +39,19 @@ class Sample(NamedTuple):
     """One request that a report names."""
 
     idempotency_key: str
-    """As told; some reports may name the identifier instead."""
+    """As told; some reports may name the identifier instead, or only the id of the answer."""
     code: str
     """Stripe's code; the list of codes is open."""
     message: str | None
     """Stripe's own words."""
+    request_id: str | None = None
+    """Id of Stripe's answer, where nothing else is told: what the attempt is found by."""
 
     @property
-    def identifier(self) -> str:
-        """What the meter event is found by."""
+    def identifier(self) -> str | None:
+        """What the meter event is found by; None where only the attempt can be."""
+        if self.request_id is not None:
+            return None
         matched = _KEY.fullmatch(self.idempotency_key)
         return self.idempotency_key if matched is None else matched["identifier"]
 
@@ -67,6 +78,11 @@ class ErrorReport:
     """Errors beyond the samples."""
     samples: tuple[Sample, ...]
 
+    @property
+    def vague(self) -> bool:
+        """Whether it counts errors of which it may be open whose they are."""
+        return self.unnamed > 0 or any(sample.identifier is None for sample in self.samples)
+
 
 @dataclass(frozen=True, slots=True)
 class UnreadableReport:
@@ -79,6 +95,7 @@ class UnreadableReport:
 
 
 class _Request(msgspec.Struct):
+    id: str | None = None
     identifier: str | None = None
     idempotency_key: str | None = None
 
@@ -152,15 +169,17 @@ def read(event_id: str, event_type: str, body: bytes) -> ErrorReport | Unreadabl
 
 
 def _samples(types: Sequence[_ErrorType]) -> tuple[Sample, ...]:
-    """Named requests, each once a code; a sample without a key names nobody."""
+    """Named requests, each once a code; a sample without any name names nobody."""
     found: dict[tuple[str, str], Sample] = {}
     for one in types:
         for sample in one.sample_errors or []:
             request = sample.request or _Request()
             key = request.idempotency_key or request.identifier
-            if key:
+            name = key or request.id
+            if name:
                 message = (sample.error_message or "")[:MESSAGE_CHARS_MAX] or None
-                found.setdefault((key, one.code), Sample(key, one.code, message))
+                request_id = None if key else name
+                found.setdefault((name, one.code), Sample(name, one.code, message, request_id))
     return tuple(found.values())
 
 
@@ -185,10 +204,10 @@ class Tried(NamedTuple):
     @property
     def may_count(self) -> bool:
         """Whether this attempt itself may have been accepted."""
-        return self.outcome not in _NEVER_ACCEPTED and self.http_status != 400
+        return self.outcome not in NEVER_ACCEPTED and self.http_status != 400
 
 
-_NEVER_ACCEPTED: Final = frozenset(
+NEVER_ACCEPTED: Final = frozenset(
     {
         "AlreadyRecorded",  # Stripe refused it for the sake of an earlier one
         "Refused",

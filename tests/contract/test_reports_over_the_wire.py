@@ -23,6 +23,7 @@ from streams.agents.rejections import Rejections
 from streams.core.meter_event import Cell, MeterEvent, Origin, freeze_window
 from streams.core.observation import Answer
 from streams.core.rejection import ERROR_REPORT, NO_METER_FOUND, ErrorReport, read
+from streams.ports import Concerned
 from tests.support.waiting import eventually
 from tests.unit.agents.outside import Clock
 from tests.unit.agents.test_rejections import Ledger
@@ -117,10 +118,10 @@ async def test_a_report_reaches_the_ledger_by_a_signed_call(wire: Wire) -> None:
         events = await rejected(wire, 1, 2, 3)
         await eventually("noted", lambda: len(wire.ledger.noted) == 1, 20)
         await eventually("taken", lambda: len(wire.service.engine.state.delivered) == 1, 20)
-    [(report, event_name)] = wire.ledger.noted.values()
+    [(report, concerned)] = wire.ledger.noted.values()
     assert isinstance(report, ErrorReport)
     assert [s.idempotency_key for s in report.samples] == [e.idempotency_key(1) for e in events[:2]]
-    assert (report.error_count, report.unnamed, event_name) == (3, 1, "api_calls")
+    assert (report.error_count, report.unnamed, concerned) == (3, 1, Concerned("api_calls"))
     assert wire.calls == [200]
 
 
@@ -130,8 +131,8 @@ async def test_no_meter_found_is_told_without_a_meter(wire: Wire) -> None:
         await wire.send(wire.meter_event(1, "nobody_listens"))
         wire.clock.ahead_us += 30_000_000
         await eventually("noted", lambda: len(wire.ledger.noted) == 1, 20)
-    [(report, event_name)] = wire.ledger.noted.values()
-    assert (report.event_type, report.meter_id, event_name) == (NO_METER_FOUND, None, None)
+    [(report, concerned)] = wire.ledger.noted.values()
+    assert (report.event_type, report.meter_id, concerned) == (NO_METER_FOUND, None, Concerned())
 
 
 async def test_calls_are_repeated_until_they_are_taken_and_shuffled_and_taken_twice(
@@ -205,9 +206,24 @@ async def test_an_event_that_nobody_knows_is_an_error_and_a_meter_that_nobody_kn
         wire.events.event("evt_none"),
         wire.events.reports_since(1),
         wire.events.meter_event_name("mtr_none"),
+        wire.events.names_taken_since(1),
     ):
         with pytest.raises(StripeUnreadableError):
             await ask
+
+
+async def test_a_meter_that_was_away_for_a_while_has_not_taken_all(wire: Wire) -> None:
+    await rejected(wire, 1)
+    [meter] = await wire.sink.meters()
+    name = frozenset({meter.event_name})
+    made_us = meter.changed_s * 1_000_000
+    assert await wire.events.names_taken_since(made_us) == frozenset()
+    assert await wire.events.names_taken_since(made_us + 1) == name
+    wire.clock.ahead_us += 60_000_000
+    for verb in ("deactivate", "reactivate"):
+        await wire.sink.client.raw_request_async("post", f"/v1/billing/meters/{meter.id}/{verb}")
+    assert await wire.events.names_taken_since(made_us + 1) == frozenset()
+    assert await wire.events.names_taken_since(made_us + 120_000_000) == name
 
 
 async def test_the_stream_of_the_newer_api_speaks_to_the_library(wire: Wire) -> None:

@@ -13,11 +13,12 @@ import pytest
 from streams.adapters.ledger import LedgerRefusedError
 from streams.core.lane import Claim
 from streams.core.rejection import ERROR_REPORT, ErrorReport, Sample, UnreadableReport
-from streams.ports import Noted, NotedBy
+from streams.ports import Concerned, Noted, NotedBy
 from tests.integration.ledger.test_decisions import decide
 from tests.integration.ledger.world import HOUR_US, World, values
 
 pytestmark = pytest.mark.postgres
+OF_JOBS = Concerned("jobs")
 
 
 def report(
@@ -35,9 +36,9 @@ async def note(
     world: World,
     told: ErrorReport | UnreadableReport,
     by: NotedBy = "webhook",
-    event_name: str | None = "jobs",
+    concerned: Concerned = OF_JOBS,
 ) -> Noted:
-    return await world.ledger.rejections.note_report(told, b'{"id": "evt"}', event_name, by)
+    return await world.ledger.rejections.note_report(told, b'{"id": "evt"}', concerned, by)
 
 
 async def recorded(world: World, *units: int) -> list[Claim]:
@@ -206,39 +207,6 @@ async def test_a_later_attempt_that_may_count_leaves_doubt_until_it_has_an_outco
     assert await world.ledger.rejections.judge_again() == 0
 
 
-async def test_errors_beyond_the_samples_mark_every_cell_they_may_be_of(world: World) -> None:
-    claims = await recorded(world, 4, 5, 6)
-    await world.tell(levels=(world.level(world.series(back=7), 3, 30),))
-    await world.drain()
-
-    await note(world, report(world, 1, claims[0].idempotency_key, unnamed=2))
-
-    cells = world.rows(
-        "SELECT customer, event_name, ledger.us(window_start), reason, settled_at FROM ledger.doubt"
-        " ORDER BY window_start"
-    )
-    assert [cell[:3] for cell in cells] == [
-        ("cus_1", "jobs", world.series(back=back, metric="jobs").window_start_us)
-        for back in (19, 18)
-    ]
-    assert {cell[3:] for cell in cells} == {
-        ("error report evt_1 counts 2 requests more than it names", None)
-    }
-    assert world.balance("settled") == 41
-
-
-async def test_without_a_meter_all_meters_are_meant(world: World) -> None:
-    await recorded(world, 4)
-    await world.tell(levels=(world.level(world.series(back=7), 3, 30),))
-    await world.drain()
-
-    await note(world, report(world, 1, unnamed=1), event_name=None)
-
-    assert world.rows("SELECT event_name FROM ledger.doubt ORDER BY 1") == [
-        ("api_calls",), ("jobs",),
-    ]  # fmt: skip
-
-
 async def test_errors_of_requests_that_nobody_sent_are_a_finding(world: World) -> None:
     await recorded(world, 4)
 
@@ -334,7 +302,7 @@ def everything(world: World) -> list[list[tuple[Any, ...]]]:
             "SELECT meter_event_id, state, dead_kind, rejected_at IS NOT NULL, next_attempt_at"
             " FROM ledger.meter_event ORDER BY 1",
             "SELECT customer, event_name, window_start, reason FROM ledger.doubt"
-            " ORDER BY 1, 2, 3, 4",
+            " WHERE settled_at IS NULL ORDER BY 1, 2, 3, 4",
             "SELECT meter_event_id, reason, state, detail - 'attempts' FROM ledger.parked"
             " ORDER BY 1",
             "SELECT event_id, error_count, unnamed FROM ledger.error_report ORDER BY 1",
@@ -404,7 +372,7 @@ async def test_any_order_and_repetition_of_answers_webhook_and_sweep_gives_the_s
 
 PLANTS = {
     "settle_v1": ("AND m.rejected_at IS NULL", ""),
-    "note_report_v1": ("IF r.unnamed > 0 THEN", "IF false THEN"),
+    "doubt_unnamed_v1": ("> 0 THEN", "> 9 THEN"),
     "take_back_v1": ("IF d.dead_kind IS NOT NULL THEN", "IF false THEN"),
     "redrive_course": ("OR m.rejected_at IS NOT NULL OR", "OR"),
 }
@@ -413,11 +381,13 @@ PLANTS = {
 async def story(world: World) -> tuple[Any, ...]:
     """A report overtakes its own answer, counts one more, and what it names is redriven."""
     await world.map()
-    await world.tell(events=(world.event("a", 4),))
-    claim = await world.only_claim()
+    await world.map("other", "cus_2")
+    await world.tell(events=(world.event("a", 4), world.event("b", 5, "other")))
+    claim, other = sorted(await world.claim(), key=lambda claim: claim.customer)
     await note(world, report(world, 1, claim.idempotency_key))
     await note(world, report(world, 2, unnamed=1))
     await world.settle(claim)
+    await world.settle(other)
     dead = world.rows("SELECT parked_id FROM ledger.parked WHERE state = 'open'")
     for (item,) in dead:
         decide(world, "redrive(%s, 'x')", item)

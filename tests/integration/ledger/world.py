@@ -121,12 +121,13 @@ class World:
         dead: DeadKind | None = None,
         delay_ms: int | None = None,
         executed: bool = False,
+        evidence: Evidence | None = None,
     ) -> None:
         await self.ledger.settle(
             Settlement(
                 claim=claim, state=state, dead_kind=dead, key_generation=claim.key_generation,
                 possibly_executed=executed, attempt_used=state != "recorded",
-                retry_delay_ms=delay_ms, evidence=Evidence(outcome=state, request_id="req_1"),
+                retry_delay_ms=delay_ms, evidence=evidence or Evidence(state, request_id="req_1"),
             )
         )  # fmt: skip
 

@@ -19,6 +19,7 @@ from streams.core.observation import MaybeSent
 from streams.core.rejection import (
     ERROR_REPORT,
     NO_METER_FOUND,
+    SENT_BEFORE_US,
     Accused,
     ErrorReport,
     TakeBack,
@@ -26,7 +27,7 @@ from streams.core.rejection import (
     UnreadableReport,
     decide,
 )
-from streams.ports import LedgerUnavailableError, Noted, NotedBy, Told
+from streams.ports import Concerned, LedgerUnavailableError, Noted, NotedBy, Told
 from tests.unit.agents.outside import Clock
 
 METER_EVENTS = ("a", "b", "c")
@@ -59,6 +60,7 @@ class Stripe:
     fetched: list[str] = field(default_factory=list)
     meters: list[str] = field(default_factory=list)
     since: list[int] = field(default_factory=list)
+    names_since: list[int] = field(default_factory=list)
 
     async def event(self, event_id: str) -> bytes:
         self.fetched.append(event_id)
@@ -76,6 +78,10 @@ class Stripe:
         self.meters.append(meter_id)
         return None if meter_id == "mtr_gone" else "api_calls"
 
+    async def names_taken_since(self, since_us: int) -> frozenset[str]:
+        self.names_since.append(since_us)
+        return frozenset({"jobs"})
+
 
 @dataclass
 class Ledger:
@@ -87,7 +93,7 @@ class Ledger:
             for n, name in enumerate(METER_EVENTS)
         }
     )
-    noted: dict[str, tuple[Any, str | None]] = field(default_factory=dict)
+    noted: dict[str, tuple[Any, Concerned]] = field(default_factory=dict)
     commits: list[str] = field(default_factory=list)
     committed: asyncio.Event = field(default_factory=asyncio.Event)
     swept_until: int | None = None
@@ -110,7 +116,7 @@ class Ledger:
         self,
         report: ErrorReport | UnreadableReport,
         body: bytes,
-        event_name: str | None,
+        concerned: Concerned,
         noted_by: NotedBy,
     ) -> Noted:
         del body, noted_by
@@ -119,18 +125,19 @@ class Ledger:
             raise LedgerRefusedError("rejection_pkey")
         if report.event_id in self.noted:
             return Noted(True, 0)
-        self.noted[report.event_id] = (report, event_name)
+        self.noted[report.event_id] = (report, concerned)
         taken_back = 0
         for sample in report.samples if isinstance(report, ErrorReport) else ():
-            known = self.accused.get(sample.identifier)
-            if known is None:
+            name = sample.identifier
+            if name is None or name not in self.accused:
                 continue
+            known = self.accused[name]
             known = replace(known, named=(*known.named, sample.key_generation))
             decision = decide(known)
             if isinstance(decision, TakeBack):
                 known = replace(known, state="dead", dead_kind=decision.dead_kind, rejected=True)
                 taken_back += 1
-            self.accused[sample.identifier] = known
+            self.accused[name] = known
         self.commits.append(report.event_id)
         self.committed.set()
         if self.lose_commits:
@@ -216,21 +223,35 @@ async def test_both_types_are_noted() -> None:
     ]  # fmt: skip
 
 
+NOBODY_KNOWS = Concerned(None, frozenset({"jobs"}))
+NO_METER = msgspec.json.encode(
+    {"created": "2026-11-29T18:00:12Z", "data": {"reason": {"error_count": 1}}}
+)
+BY_ANSWER = body("evt_1").replace(
+    b'"sample_errors":[]', b'"sample_errors":[{"request":{"id":"req_1"}}]'
+)
+
+
 @pytest.mark.parametrize(
-    ("event", "asked", "event_name"),
+    ("event", "asked", "concerned"),
     [
-        (body("evt_1", "a.g1"), [], None),
-        (body("evt_1", "a.g1", count=9), ["mtr_1"], "api_calls"),
-        (body("evt_1", count=9, meter="mtr_gone"), ["mtr_gone"], None),
+        (body("evt_1", "a.g1"), [], Concerned()),
+        (body("evt_1", "a.g1", count=9), ["mtr_1"], Concerned("api_calls")),
+        (BY_ANSWER, ["mtr_1"], Concerned("api_calls")),
+        (body("evt_1", count=9, meter="mtr_gone"), ["mtr_gone"], NOBODY_KNOWS),
+        (NO_METER, [], NOBODY_KNOWS),
     ],
 )
-async def test_the_meter_is_only_asked_for_where_errors_are_left_unnamed(
-    event: bytes, asked: list[str], event_name: str | None
+async def test_whose_the_errors_are_is_asked_where_some_are_left_unnamed(
+    event: bytes, asked: list[str], concerned: Concerned
 ) -> None:
     bench = Bench(Stripe({"evt_1": event}))
     await bench.call("evt_1")
     assert bench.stripe.meters == asked
-    assert bench.ledger.noted["evt_1"][1] == event_name
+    assert bench.ledger.noted["evt_1"][1] == concerned
+    validated_us = 1_795_975_212_000_000
+    expected = [validated_us - SENT_BEFORE_US] if concerned == NOBODY_KNOWS else []
+    assert bench.stripe.names_since == expected
 
 
 async def test_an_unreadable_report_is_kept_counted_and_acknowledged() -> None:

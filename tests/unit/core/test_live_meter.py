@@ -13,6 +13,7 @@ GOOD = LiveMeter(
     value_key="value",
     event_time_window=None,
     livemode=False,
+    changed_s=100,
 )
 
 
@@ -44,3 +45,18 @@ def test_a_meter_that_would_count_wrongly_is_named(meters: list[LiveMeter], rule
 def test_the_wrong_mode_is_named_both_ways() -> None:
     (finding,) = check_meters(["api_calls"], [GOOD], livemode=True)
     assert "is a test meter" in finding.rule
+
+
+@pytest.mark.parametrize(
+    ("meter", "took"),
+    [
+        (GOOD, True),
+        (replace(GOOD, active=False), False),
+        (replace(GOOD, changed_s=200), False),
+        (replace(GOOD, changed_s=201), False),
+    ],
+)
+def test_a_meter_took_all_of_its_name_since_before_it_was_changed_last(
+    meter: LiveMeter, took: bool
+) -> None:
+    assert meter.took_since(200_000_000) == took

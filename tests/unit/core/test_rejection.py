@@ -69,8 +69,8 @@ def report(body: bytes, event_type: str = ERROR_REPORT) -> ErrorReport:
         (one_type(5, sample(identifier="a.g1"), sample(identifier="b.g1")), ["a.g1", "b.g1"], 3),
         # The same request in two samples of a type is one; in two types, two errors.
         (one_type(2, sample(identifier="a.g1"), sample(identifier="a.g1")), ["a.g1"], 1),
-        # Who is named without a key is not named.
-        (one_type(1, sample(id="req_1")), [], 1),
+        # Without a key the id of the answer is a name: the attempt holds it.
+        (one_type(2, sample(id="req_1"), sample(id="req_1")), ["req_1"], 1),
         (one_type(1, {"error_message": "x"}), [], 1),
         (one_type("2", sample(identifier="a.g1")), ["a.g1"], 1),
         # Counts that contradict each other: the greatest is believed.
@@ -92,6 +92,24 @@ def test_a_report_carries_its_meter_its_validation_and_stripes_words() -> None:
     assert (seen.meter_id, seen.start_us, seen.end_us) == ("mtr_1", START_US, END_US)
     assert seen.samples == (Sample("a.g1", "brand_new", "m" * 500),)
     assert report(told(one_type(1, sample(None, identifier="a")))).samples[0].message is None
+
+
+@pytest.mark.parametrize(
+    ("request_of", "request_id", "identifier", "vague"),
+    [
+        ({"id": "req_1"}, "req_1", None, True),
+        ({"id": "req_1", "idempotency_key": "m1:a.g1"}, None, "m1:a", False),
+        ({"id": "req_1", "identifier": "m1:a"}, None, "m1:a", False),
+    ],
+)
+def test_the_id_of_an_answer_names_a_request_only_where_nothing_better_does(
+    request_of: dict[str, str], request_id: str | None, identifier: str | None, vague: bool
+) -> None:
+    seen = report(told(one_type(1, sample(**request_of))))
+    [one] = seen.samples
+    assert (one.request_id, one.identifier, seen.vague) == (request_id, identifier, vague)
+    assert one.key_generation in {None, 1}
+    assert report(told(one_type(2, sample(**request_of)))).vague
 
 
 @pytest.mark.parametrize(
