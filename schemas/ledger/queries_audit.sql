@@ -38,6 +38,16 @@ FROM ledger.balance;
 SELECT kind, reason, count(*) FROM ledger.parked
 WHERE source = %(source)s AND meter_event_id IS NULL GROUP BY 1, 2 ORDER BY 1, 2;
 
+-- name: skipped_records
+-- Records that people decided to go on without, and how far that came.
+SELECT s.log_id::text, s.partition, s.record_offset, s.reason, s.actor, ledger.us(s.decided_at),
+       s.receipt, d.parked_id IS NOT NULL, coalesce(p.position >= s.record_offset, false), d.record
+FROM ledger.skip s
+LEFT JOIN ledger.parked d ON d.kind = 'dead' AND d.log_id = s.log_id
+    AND d.partition = s.partition AND d.record_offset = s.record_offset
+LEFT JOIN ledger.position p ON p.log_id = s.log_id AND p.partition = s.partition
+ORDER BY s.receipt;
+
 -- name: sealed
 -- The seals of a source.
 SELECT ledger.us(minute), count, digest::text FROM ledger.sealed_minute

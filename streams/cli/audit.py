@@ -13,6 +13,7 @@ from streams.cli import terminal
 from streams.cli.audit_ledger import check_ledger
 from streams.cli.audit_registry import Span, Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
+from streams.cli.audit_skipped import read_skipped
 from streams.cli.audit_stripe import Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
 from streams.cli.errors import FINDING
@@ -53,7 +54,8 @@ def audit(
 
     Sends a canary through every partition and waits for it, so whatever is in flight is never
     called lost. Minutes that are equal and over are sealed: only those may retention drop. A held
-    partition is a finding too; what waits there is not judged.
+    partition is a finding too; what waits there is not judged. Records that a person decided to
+    skip are listed, and what is lost because of that says so.
     """
     stack = resolve(directory)
     stack.need("source_dsn", "ledger_dsn")
@@ -80,6 +82,7 @@ def audit(
             registry,
             own,
             theirs,
+            read_skipped(ledger),
         )
         _note(ledger, report)
     _show(report, as_json=as_json)
@@ -109,6 +112,7 @@ def _note(ledger: Connection, report: AuditReport) -> None:
     detail = {
         "lost": report.lost,
         "double": report.double,
+        "skipped": report.skipped,
         "findings": len(report.findings),
         "sealed": report.registry.sealed_now,
         "unsealed": len(report.registry.unsealed),
@@ -128,6 +132,8 @@ def _show(report: AuditReport, *, as_json: bool) -> None:
     for blocker in report.registry.holders:
         age = terminal.age(blocker.age_us / SECOND_US)
         terminal.data(f"not sealed: {blocker}, for {age}; {blocker.fix}")
+    for record in report.skipped_records:
+        terminal.data(str(record))
     for finding in report.findings:
         terminal.data(f"{finding.kind}: {finding.text}")
     terminal.data(report.verdict)

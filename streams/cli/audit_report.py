@@ -1,14 +1,16 @@
 """An audit's result: findings and figures → the verdict line, the JSON document, the exit code."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streams.cli.audit_open import OpenMinute, OpenTransaction
+from streams.cli.audit_skipped import SkippedRecord
 from streams.cli.document import instant_text
 from streams.core.audit import Judgment
 from streams.core.audit_names import Named
 from streams.core.instant import wire_text
+from streams.core.skipped import explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class AuditFinding:
     lost: int = 0
     double: int = 0
     named: Named | None = None
+    skipped: int = 0
+    """So many of the lost a person decided to skip."""
 
     def document(self) -> dict[str, Any]:
         """As it stands in the JSON report."""
@@ -34,6 +38,7 @@ class AuditFinding:
             "text": self.text,
             "lost": self.lost,
             "double": self.double,
+            "skipped": self.skipped,
             "exact": named.exact,
             "identities": [
                 {
@@ -45,6 +50,18 @@ class AuditFinding:
                 for identity in named.identities
             ],
         }
+
+
+def with_skipped(finding: AuditFinding, records: Sequence[SkippedRecord]) -> AuditFinding:
+    """A finding of something lost, with how much of it a person decided to skip."""
+    if not finding.lost or finding.named is None:
+        return finding
+    names = explained(finding.named.identities, [record.said for record in records])
+    count = min(len(names), finding.lost)
+    if not count:
+        return finding
+    text = f"{finding.text}; {count} of {finding.lost} skipped by decision"
+    return replace(finding, skipped=count, text=text)
 
 
 @dataclass
@@ -103,12 +120,19 @@ class AuditReport:
     registry: RegistryPart
     ledger: LedgerPart
     stripe: StripePart | None
+    skipped_records: Sequence[SkippedRecord] = ()
+    """What people decided to go on without."""
 
     @property
     def findings(self) -> list[AuditFinding]:
         """All of them, in the order of the journey."""
         stripe = self.stripe.findings if self.stripe else []
-        return [*self.registry.findings, *self.ledger.findings, *stripe]
+        records = self.skipped_records
+        return [
+            *(with_skipped(finding, records) for finding in self.registry.findings),
+            *self.ledger.findings,
+            *stripe,
+        ]
 
     @property
     def lost(self) -> int:
@@ -119,6 +143,11 @@ class AuditReport:
     def double(self) -> int:
         """Identities and cells that are above what was recorded."""
         return sum(finding.double for finding in self.findings)
+
+    @property
+    def skipped(self) -> int:
+        """How many of the lost identities people decided to skip."""
+        return sum(finding.skipped for finding in self.findings)
 
     @property
     def complete(self) -> bool:
@@ -133,6 +162,8 @@ class AuditReport:
     def verdict(self) -> str:
         """The one line; a proof that is not complete does not look like one."""
         said = [f"lost {self.lost}", f"double {self.double}"]
+        if self.skipped:
+            said.append(f"{self.skipped} of the lost skipped by decision")
         if self._held:
             said.append(f"held {self._held}: what waits there is not judged yet")
         if unsealed := len(self.registry.unsealed):
@@ -171,6 +202,7 @@ class AuditReport:
             if stripe is None
             else {"equal": stripe.equal, "open": stripe.open, "skipped": stripe.skipped},
             "findings": [finding.document() for finding in self.findings],
+            "skipped": [record.document() for record in self.skipped_records],
             "lost": self.lost,
             "double": self.double,
             "ok": not self.findings,

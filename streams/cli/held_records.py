@@ -111,7 +111,7 @@ def read_held(ledger: Connection) -> list[dict[str, Any]]:
                 "log_id": log_id,
                 "partition": partition,
                 "offset": offset,
-                "state": _state(decided=decision is not None, parked=parked, passed=passed),
+                "state": state_of(decided=decision is not None, parked=parked, passed=passed),
                 "fingerprint": fingerprint,
                 "bytes": size,
                 "reason": reason,
@@ -124,7 +124,14 @@ def read_held(ledger: Connection) -> list[dict[str, Any]]:
     return documents
 
 
-def _state(*, decided: bool, parked: bool, passed: bool) -> str:
+def state_of(*, decided: bool, parked: bool, passed: bool) -> str:
+    """How far a record that held its partition has come.
+
+    Args:
+        decided: somebody decided to skip it.
+        parked: it is a dead letter.
+        passed: the ledger has facts from beyond it.
+    """
     if not decided:
         return "held"
     if parked:

@@ -38,4 +38,5 @@ Read in the order of the journey:
 `reconcile`: what Stripe's sums prove of amounts whose answers were lost.
 `audit`: the proof that nothing was lost and nothing made up.
 `audit_names`: the identities behind a difference.
+`skipped`: which of them a person decided to go on without.
 """

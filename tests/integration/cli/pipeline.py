@@ -37,6 +37,7 @@ from streams.core.lane import Claim, Evidence, Settlement
 from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
 from streams.core.meter_event import MeterEvent
 from streams.core.observation import Answer, Observation
+from streams.core.orders import HeldRecord, Skip, fingerprint
 from streams.engine.partitioner import home_partition
 from streams.ports import AuditNote
 from tests.support.waiting import until
@@ -67,6 +68,7 @@ class Partition:
     acknowledged: int = -1
     seen: dict[bytes, bytes] = field(default_factory=dict)
     readings: dict[Key, Reading] = field(default_factory=dict)
+    skips: dict[int, Skip] = field(default_factory=dict)
 
 
 class Pipeline:
@@ -77,6 +79,9 @@ class Pipeline:
         """Event keys whose rows never arrive."""
         self.invent: set[str] = set()
         """Event keys whose rows arrive with an identity nobody recorded, too."""
+        self.newer: set[str] = set()
+        """Event keys whose rows arrive in a version of the contract that nobody here can read, and
+        are skipped."""
         self.held: set[int] = set()
         """Partitions that admit nothing."""
         self.publishing = True
@@ -123,7 +128,7 @@ class Pipeline:
         assert self._ledger is not None
         versions, now_us = await self._ledger.load_catalogue()
         for number, known in self._partitions.items():
-            fresh = Partition(number, known.next_offset, known.log)
+            fresh = Partition(number, known.next_offset, known.log, skips=known.skips)
             self._partitions[number] = fresh
             if fresh.log:
                 catalogue = Catalogue(tuple(versions), now_us)
@@ -197,8 +202,11 @@ class Pipeline:
             self._taken.add((event_id, kind, emitted))
             if event_key in self.lose:
                 continue
-            values = [value, invented(value)] if event_key in self.invent else [value]
             partition = self._partitions[number]
+            values = [value, invented(value)] if event_key in self.invent else [value]
+            if event_key in self.newer:
+                values = [value.replace('"v": 1', '"v": 9')]
+                await self._skip(ledger, partition, key.encode(), values[0].encode())
             for each in values:
                 record = Record(partition.next_offset, timestamp_ms, key.encode(), each.encode())
                 partition.next_offset += 1
@@ -208,6 +216,19 @@ class Pipeline:
             versions, now_us = await ledger.load_catalogue()
             catalogue = Catalogue(tuple(versions), now_us)
             await self._tell(ledger, self._partitions[home], records, catalogue)
+
+    async def _skip(self, ledger: Ledger, partition: Partition, key: bytes, value: bytes) -> None:
+        """The next record holds its partition, and a person decides to go on without it."""
+        offset, said = partition.next_offset, fingerprint(key, value)
+        held = HeldRecord(LOG, partition.number, offset, said, "newer", len(value))
+        await ledger.report_held(held, "pipeline")
+        async with await psycopg.AsyncConnection.connect(self._ledger_dsn) as conn:
+            answer = await conn.execute(
+                "SELECT receipt FROM ledger.skip_record_v1(%s, %s, 'not waited for', 'ann')",
+                (partition.number, offset),
+            )
+            ((receipt,),) = await answer.fetchall()
+        partition.skips[offset] = Skip(offset, said, "not waited for", "ann", receipt)
 
     async def _tell(
         self,
@@ -223,6 +244,7 @@ class Pipeline:
             lambda key: home_partition(key, PARTITIONS),
             partition.readings,
             -1,
+            skips=partition.skips,
         )
         decided = decide(records, place, catalogue, fresh=True)
         assert decided.stop is None, decided.stop

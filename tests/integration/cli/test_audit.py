@@ -74,6 +74,29 @@ def test_a_row_that_never_arrived_is_named(world: World) -> None:
     assert [i["event_key"] for i in finding["identities"]] == ["swallowed"]
 
 
+def test_what_a_person_skipped_is_listed_and_explains_what_is_lost(world: World) -> None:
+    world.pipeline.newer.add("newer")
+    world.pipeline.lose.add("swallowed")
+    for key in ("first", "newer", "swallowed", "last"):
+        world.record("acme", key)
+
+    audit = world.cli("audit")
+    said = "lost 2 · double 0 · 1 of the lost skipped by decision"
+    assert (audit.code, audit.last) == (1, said), audit
+    home = home_partition(b"acme", PARTITIONS)
+    assert f"partition {home}, acme/newer, by ann: not waited for (receipt " in audit.out
+    assert "registry 4, verdicts 2: acme/newer, acme/swallowed; 1 of 2 skipped" in audit.out
+    document = world.cli.json("audit", "audit")
+    [record] = document["skipped"]
+    assert (record["state"], record["partition"], record["tenant_id"], record["event_key"]) == (
+        "done", home, "acme", "newer",
+    )  # fmt: skip
+    [finding] = document["findings"]
+    assert (finding["lost"], finding["skipped"], finding["exact"]) == (2, 1, True)
+    named = {i["event_key"]: i["event_id"] for i in finding["identities"]}
+    assert named["newer"] == record["event_id"]
+
+
 def test_a_verdict_on_something_nobody_recorded_is_a_phantom(world: World) -> None:
     world.pipeline.invent.add("twice")
     world.record("acme", "twice")
