@@ -334,6 +334,31 @@ async def test_what_is_taken_back_is_carried_only_as_far_as_there_is_something(
     assert sum(values(await world.drain())) == 2
 
 
+async def test_what_the_closed_period_holds_is_no_cover_for_the_open_one(world: World) -> None:
+    await month_ended(world, grace_us=60 * MINUTE_US)
+    await meters(world, "next-period")
+    await use(world, 30)
+    assert values(await world.drain()) == [30]
+    let_deadline_pass(world)
+    series = world.series(back=CLOSED, metric="calls")
+    await world.tell(corrections=(world.correction("c", -5, series),))
+
+    assert await carry(world) == CarryPass(0, 1, 0)
+    assert "it holds 0" in world.value("SELECT rule FROM ledger.overdue")
+
+
+async def test_what_a_later_period_holds_is_no_cover_for_the_open_one(world: World) -> None:
+    ends_us = world.now_us // MINUTE_US * MINUTE_US + 2 * MINUTE_US
+    await world.map(anchor_us=ends_us, billing_interval="day", grace_us=GRACE_US)
+    await meters(world, "next-period")
+    await use(world, 30, back=-4)
+    series = world.series(back=24 * 60 + 2, metric="calls")
+    await world.tell(corrections=(world.correction("c", -5, series),))
+
+    assert await carry(world) == CarryPass(0, 1, 0)
+    assert "it holds 0" in world.value("SELECT rule FROM ledger.overdue")
+
+
 async def test_usage_of_one_customer_is_not_carried_to_another_unasked(world: World) -> None:
     end_us = await month_ended(world)
     await meters(world, "next-period")

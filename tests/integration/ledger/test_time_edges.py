@@ -57,10 +57,12 @@ def test_a_period_ends_and_a_deadline_falls_where_the_edges_say(
     grace = edge.grace.replace("h", " hours").replace("m", " minutes")
     assert row(
         ledger,
-        "SELECT ledger.period_end(%s, %s, %s) = %s, ledger.billing_deadline(%s, %s, %s, %s) = %s",
+        "SELECT ledger.period_start(%s, %s, %s) = %s, ledger.period_end(%s, %s, %s) = %s,"
+        " ledger.billing_deadline(%s, %s, %s, %s) = %s",
+        *(edge.anchor, edge.interval, edge.at, edge.period_start),
         *(edge.anchor, edge.interval, edge.at, edge.period_end),
         *(edge.anchor, edge.interval, grace, edge.at, edge.deadline),
-    ) == (True, True)
+    ) == (True, True, True)
 
 
 def test_the_settings_of_a_new_ledger_are_those_that_the_core_knows(
@@ -92,7 +94,8 @@ def test_core_and_ledger_agree_on_every_drawn_period(ledger: psycopg.Connection)
     @given(cases)
     def agree(drawn: list[tuple[int, Any, int, int]]) -> None:
         found = ledger.execute(
-            "SELECT ledger.us(ledger.period_end(ledger.at(anchor), interval, ledger.at(at))),"
+            "SELECT ledger.us(ledger.period_start(ledger.at(anchor), interval, ledger.at(at))),"
+            " ledger.us(ledger.period_end(ledger.at(anchor), interval, ledger.at(at))),"
             " ledger.us(ledger.billing_deadline(ledger.at(anchor), interval,"
             "     grace * interval '1 microsecond', ledger.at(at)))"
             " FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[])"
@@ -101,7 +104,7 @@ def test_core_and_ledger_agree_on_every_drawn_period(ledger: psycopg.Connection)
         ).fetchall()
         expected = [
             (
-                period_of(anchor_us, interval, at_us).end_us,
+                *period_of(anchor_us, interval, at_us),
                 deadline_us(BillingCycle(anchor_us, interval, grace_us), at_us),
             )
             for anchor_us, interval, grace_us, at_us in drawn

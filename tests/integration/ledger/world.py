@@ -159,10 +159,13 @@ class World:
         return self.rows(query, *parameters)[0][0]
 
     def plant(self, function: str, rule: str, instead: str) -> None:
-        """Takes a rule out of one of the database's functions, or writes another in its place."""
+        """Writes another rule, or none, into one of the database's functions or views."""
         ((text,),) = self.rows(
             "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = %s"
-            " AND pronamespace = 'ledger'::regnamespace ORDER BY pronargs LIMIT 1",
+            " AND pronamespace = 'ledger'::regnamespace UNION ALL SELECT 'CREATE OR REPLACE VIEW"
+            " ledger.' || relname || ' AS ' || pg_get_viewdef(oid) FROM pg_class WHERE relname = %s"
+            " AND relnamespace = 'ledger'::regnamespace LIMIT 1",
+            function,
             function,
         )
         assert rule in text, f"{function} does not say {rule!r}"
