@@ -80,16 +80,19 @@ class Broker:
     low: int = 0
     """First offset that retention left of the source."""
     packed: list[bytes] = field(default_factory=list)
+    packed_low: int = 0
+    """First offset that retention left of the packed log."""
     outputs: dict[str, list[Keyed]] = field(default_factory=dict)
 
     def log(self, topic: str) -> list[Record]:
         if topic == topics.ADMIT_LOG:
-            return [Record(n, 0, None, value) for n, value in enumerate(self.packed)]
+            packed = [Record(n, 0, None, value) for n, value in enumerate(self.packed)]
+            return packed[self.packed_low :]
         return [record for record in self.source if record.offset >= self.low]
 
     def marks(self, topic: str) -> tuple[int, int]:
         if topic == topics.ADMIT_LOG:
-            return 0, len(self.packed)
+            return self.packed_low, len(self.packed)
         return self.low, (self.source[-1].offset + 1 if self.source else 0)
 
 

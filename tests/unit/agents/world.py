@@ -86,6 +86,7 @@ class World:
         self.clock = Clock()
         self.effects: list[str] = []
         self.width_ms = YEAR_MS
+        self.reach_back_ms = 9 * YEAR_MS
         self._cache = Cache(8 << 20)
         self._lives = 0
 
@@ -99,7 +100,7 @@ class World:
                 partitions=1,
                 directory=DataDirectory(self.root),
                 width_ms=self.width_ms,
-                reach_back_ms=9 * YEAR_MS,
+                reach_back_ms=self.reach_back_ms,
                 rules=MergeRules(pick_seen=earlier, merge_level=newer),
                 consumer=lambda: Consumer(self.broker),  # type: ignore[arg-type,return-value]  # its reading half
                 inquiry=TopicInquiry(Admin(), self.clock.elapsed_s, patience_s=1),
