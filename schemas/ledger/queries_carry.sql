@@ -5,10 +5,11 @@
 SELECT carried, parked, doubts FROM ledger.carry_overdue_v1(%(limit)s);
 
 -- name: payers
--- Customers with a billing cycle now or later: tenant, customer, grace.
+-- Customers with a billing cycle now or later: tenant, customer, grace, and the ledger's margin.
 SELECT tenant_id, customer,
        (extract(epoch FROM coalesce(grace, ledger.interval_setting('finalisation_grace')))
-        * 1000000)::bigint
+        * 1000000)::bigint,
+       (extract(epoch FROM ledger.interval_setting('finalisation_margin')) * 1000000)::bigint
 FROM (
     SELECT c.*, lead(effective_from) OVER (PARTITION BY tenant_id ORDER BY effective_from) AS until
     FROM ledger.customer c) AS dated

@@ -130,10 +130,11 @@ def _cycle(ledger: Connection, settings: Settings, wanted: dict[str, Any]) -> di
             )
         terminal.say("no billing deadline is known for it: `--anchor … --interval …` gives one")
         return {}
-    in_force_us = cycles.grace_us_default(ledger) if grace_us is None else grace_us
-    cycle = replace(cycle, grace_us=in_force_us)
+    margin_us, default_us = cycles.margin_and_grace_us(ledger)
+    cycle = replace(cycle, grace_us=default_us if grace_us is None else grace_us)
     cycles.refuse_impossible(cycle)
-    cycles.refuse_unpunctual(ledger, Payer(wanted["tenant_id"], wanted["customer"], cycle.grace_us))
+    payer = Payer(wanted["tenant_id"], wanted["customer"], cycle.grace_us, margin_us)
+    cycles.refuse_unpunctual(ledger, payer)
     if wanted["anchor_us"] is None:
         terminal.say(
             f"billing cycle read from Stripe: {cycle.interval} from {wire_text(cycle.anchor_us)}"
@@ -227,7 +228,7 @@ def _same(known: list[Mapped], wanted: dict[str, Any]) -> bool:
 
 def _documents(ledger: Connection, mappings: list[Mapped]) -> list[dict[str, Any]]:
     catalogue = cycles.read_catalogue(ledger)
-    margin_us, default_us = (int(us) for us in ledger_rows(ledger, "margin_us")[0])
+    margin_us, default_us = cycles.margin_and_grace_us(ledger)
     meters = catalogue.from_now_on()
     found = []
     for line in mappings:

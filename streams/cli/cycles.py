@@ -44,9 +44,10 @@ def refuse_unpunctual(ledger: Connection, payer: Payer) -> None:
         )
 
 
-def grace_us_default(ledger: Connection) -> int:
-    """The ledger's setting for customers whose mapping names no grace."""
-    return int(ledger_rows(ledger, "margin_us")[0][1])
+def margin_and_grace_us(ledger: Connection) -> tuple[int, int]:
+    """The ledger's margin, and its grace for customers whose mapping names none."""
+    margin_us, grace_us = ledger_rows(ledger, "margin_us")[0]
+    return int(margin_us), int(grace_us)
 
 
 def read_payers(ledger: Connection) -> list[Payer]:

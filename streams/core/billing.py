@@ -13,7 +13,7 @@ from datetime import date
 from typing import Final, Literal, NamedTuple, cast, get_args
 
 from streams.core.catalogue import MeterVersion
-from streams.core.instant import DAY_US, EPOCH, HOUR_US, MINUTE_US, SECOND_US, from_us
+from streams.core.instant import DAY_US, EPOCH, HOUR_US, SECOND_US, from_us
 
 BillingInterval = Literal["day", "week", "month", "year"]
 
@@ -23,8 +23,6 @@ GRACE_US_MAX: Final = 72 * HOUR_US
 """The longest finalisation grace that Stripe allows."""
 DEFAULT_GRACE_US: Final = HOUR_US
 """Stripe's own grace where nobody changed it."""
-MARGIN_US: Final = 15 * MINUTE_US
-"""How long before an invoice is closed nothing is sent for it any more."""
 
 _FIXED_US: Final = {"day": DAY_US, "week": 7 * DAY_US}
 _MONTHS: Final = {"month": 1, "year": 12}
@@ -73,8 +71,15 @@ def period_of(anchor_us: int, interval: BillingInterval, at_us: int) -> Period:
     )
 
 
-def deadline_us(cycle: BillingCycle, at_us: int, margin_us: int = MARGIN_US) -> int:
-    """Last instant, exclusive, at which usage of `at_us` is still sent to its own invoice."""
+def deadline_us(cycle: BillingCycle, at_us: int, margin_us: int) -> int:
+    """Last instant, exclusive, at which usage of `at_us` is still sent to its own invoice.
+
+    Args:
+        cycle: the customer's.
+        at_us: when the usage is dated.
+        margin_us: how long before its invoice is closed nothing is sent any more; the ledger's
+            setting `finalisation_margin`.
+    """
     return period_of(cycle.anchor_us, cycle.interval, at_us).end_us + cycle.grace_us - margin_us
 
 
@@ -142,6 +147,8 @@ class Payer(NamedTuple):
     tenant_id: str
     customer: str
     grace_us: int
+    margin_us: int
+    """The ledger's `finalisation_margin`: what of the grace nothing is sent in any more."""
 
 
 class CarryPass(NamedTuple):
@@ -173,10 +180,11 @@ class Unpunctual(NamedTuple):
     @property
     def rule(self) -> str:
         """What is broken, without the way out."""
+        payer = self.payer
         return (
             f"usage may be {_span(self.needs_us)} on its way to an invoice (skew_max, close_delay "
-            f"and {_span(MARGIN_US)} of margin), but Stripe closes those of {self.payer.customer} "
-            f"(tenant {self.payer.tenant_id}) after {_span(self.payer.grace_us)} of grace"
+            f"and {_span(payer.margin_us)} of margin), but Stripe closes those of {payer.customer} "
+            f"(tenant {payer.tenant_id}) after {_span(payer.grace_us)} of grace"
         )
 
 
@@ -188,7 +196,7 @@ def unpunctual(meters: Iterable[MeterVersion], payers: Iterable[Payer]) -> tuple
     shortest = min(payers, key=lambda payer: (payer.grace_us, payer.tenant_id), default=None)
     if shortest is None:
         return ()
-    needs = ((meter, lead_us(meter) + MARGIN_US) for meter in meters)
+    needs = ((meter, lead_us(meter) + shortest.margin_us) for meter in meters)
     return tuple(
         Unpunctual(meter.metric, meter.version, needs_us, shortest)
         for meter, needs_us in needs

@@ -78,8 +78,9 @@ class DateEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file; `margin` is the one that its deadlines were computed with."""
 
+    margin: str
     instants: list[InstantEdge]
     verdicts: list[VerdictEdge]
     cutoffs: list[CutoffEdge]
@@ -123,7 +124,8 @@ def try_edges(edges: Edges, catalogue: Catalogue) -> Iterator[Tried]:
         edges: the file.
         catalogue: the meters; its reading must be complete for all time.
     """
-    yield from map(_period, edges.periods)
+    margin_us = duration_us(edges.margin)
+    yield from (_period(edge, margin_us) for edge in edges.periods)
     yield from map(_date, edges.dates)
     for versions in catalogue.by_metric.values():
         for edge in edges.instants:
@@ -134,10 +136,10 @@ def try_edges(edges: Edges, catalogue: Catalogue) -> Iterator[Tried]:
             yield _cutoff(cutoff, catalogue, versions)
 
 
-def _period(edge: PeriodEdge) -> Tried:
+def _period(edge: PeriodEdge, margin_us: int) -> Tried:
     cycle = BillingCycle(_us(edge.anchor), edge.interval, duration_us(edge.grace))
     start_us, end_us = period_of(cycle.anchor_us, cycle.interval, _us(edge.at))
-    found = wire_text(deadline_us(cycle, _us(edge.at)))
+    found = wire_text(deadline_us(cycle, _us(edge.at), margin_us))
     same = (wire_text(start_us), wire_text(end_us)) == (edge.period_start, edge.period_end)
     said = "in its period" if same else "in another period"
     right = same and found == edge.deadline

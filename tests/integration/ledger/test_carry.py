@@ -447,7 +447,7 @@ async def test_a_window_that_two_periods_share_is_dated_in_the_later_one(world: 
 
     assert due_us == series.window_end_us - 1_000_000
     cycle = BillingCycle(anchor_us, "month", GRACE_US)
-    assert found_us == deadline_us(cycle, series.window_end_us - 1_000_000)
+    assert found_us == deadline_us(cycle, series.window_end_us - 1_000_000, GRACE_US)
     assert period_of(anchor_us, "month", due_us).start_us == anchor_us
 
 
@@ -484,6 +484,9 @@ async def test_no_worker_starts_by_meters_that_cannot_make_the_grace_of_a_custom
 
     await world.map("c", "cus_c", anchor_us=0, billing_interval="month")
     with pytest.raises(UnpunctualMetersError, match=r"cus_c \(tenant c\) after 1 h of grace"):
+        await overdue.check(catalogue)
+    world.admin.execute("UPDATE ledger.setting SET value = '20 minutes' WHERE name LIKE '%margin'")
+    with pytest.raises(UnpunctualMetersError, match="20 min of margin"):
         await overdue.check(catalogue)
     world.admin.execute(
         "INSERT INTO ledger.customer (tenant_id, effective_from, customer, actor)"

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from streams.core.billing import (
     DEFAULT_GRACE_US,
     INTERVALS,
-    MARGIN_US,
     BillingCycle,
     deadline_us,
     period_of,
 )
 from streams.core.edges import Edges, PeriodEdge
-from streams.core.instant import HOUR_US, LAST_US, SECOND_US
+from streams.core.instant import HOUR_US, LAST_US, SECOND_US, duration_us
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 
 RAW = (Path(__file__).parents[2] / "data/time_edges.json").read_bytes()
 EDGES = msgspec.json.decode(RAW, type=Edges)
+MARGIN_US = duration_us(EDGES.margin)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_a_period_ends_and_a_deadline_falls_where_the_edges_say(
     ) == (True, True, True)
 
 
-def test_the_settings_of_a_new_ledger_are_those_that_the_core_knows(
+def test_the_settings_of_a_new_ledger_are_those_of_the_edges_and_of_the_core(
     ledger: psycopg.Connection,
 ) -> None:
     margin_us, grace_us = row(
@@ -105,7 +105,7 @@ def test_core_and_ledger_agree_on_every_drawn_period(ledger: psycopg.Connection)
         expected = [
             (
                 *period_of(anchor_us, interval, at_us),
-                deadline_us(BillingCycle(anchor_us, interval, grace_us), at_us),
+                deadline_us(BillingCycle(anchor_us, interval, grace_us), at_us, MARGIN_US),
             )
             for anchor_us, interval, grace_us, at_us in drawn
         ]

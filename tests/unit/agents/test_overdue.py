@@ -28,7 +28,7 @@ class Ledger:
     def __init__(self) -> None:
         self.away = False
         self.found = CarryPass(0, 0, 0)
-        self.customers = [Payer("acme", "cus_1", 72 * HOUR_US)]
+        self.customers = [Payer("acme", "cus_1", 72 * HOUR_US, HOUR_US // 4)]
         self.asked: list[int] = []
 
     async def carry_overdue(self, limit: int) -> CarryPass:
@@ -83,7 +83,7 @@ async def test_a_ledger_that_is_away_is_asked_again_later(ledger: Ledger) -> Non
 
 
 async def test_meters_that_cannot_make_an_invoice_are_refused_by_name(ledger: Ledger) -> None:
-    ledger.customers = [Payer("acme", "cus_1", HOUR_US)]
+    ledger.customers = [Payer("acme", "cus_1", HOUR_US, HOUR_US // 4)]
     overdue = OverduePass(ledger)
     with pytest.raises(UnpunctualMetersError, match=r"meter api_calls: .* cus_1 .* 1 h of grace"):
         await overdue.check(BOOK)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.billing import (
-    MARGIN_US,
     BillingCycle,
     BillingInterval,
     Offered,
@@ -63,9 +62,14 @@ def test_the_last_period_ends_beyond_the_last_year() -> None:
 
 def test_the_deadline_is_the_end_with_grace_less_the_margin() -> None:
     cycle = BillingCycle(NOVEMBER_US, "month", HOUR_US)
+    margin_us = 15 * MINUTE_US
     before = to_us(datetime(2026, 11, 30, 23, 59, 59, 999999, tzinfo=UTC))
-    assert from_us(deadline_us(cycle, before)) == datetime(2026, 12, 1, 0, 45, tzinfo=UTC)
-    assert from_us(deadline_us(cycle, before + 1)) == datetime(2027, 1, 1, 0, 45, tzinfo=UTC)
+    assert from_us(deadline_us(cycle, before, margin_us)) == datetime(
+        2026, 12, 1, 0, 45, tzinfo=UTC
+    )
+    assert from_us(deadline_us(cycle, before + 1, margin_us)) == datetime(
+        2027, 1, 1, 0, 45, tzinfo=UTC
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,13 +110,15 @@ def test_meters_that_cannot_make_the_shortest_grace_are_named_with_the_way_out()
     slow = meter("slow", skew_max_us=HOUR_US, close_delay_us=30 * SECOND_US)
     exact = meter("exact", skew_max_us=45 * MINUTE_US, close_delay_us=0)
     late = meter("late", skew_max_us=45 * MINUTE_US + 1, publish="event")
-    payers = [Payer("globex", "cus_2", DAY_US), Payer("acme", "cus_1", HOUR_US)]
+    payers = [
+        Payer(*p, 15 * MINUTE_US) for p in (("globex", "cus_2", DAY_US), ("acme", "cus_1", HOUR_US))
+    ]
     found = unpunctual([slow, exact, late], payers)
     assert [(one.metric, one.payer.tenant_id) for one in found] == [
         ("slow", "acme"),
         ("late", "acme"),
     ]
-    assert found[0].needs_us == HOUR_US + MINUTE_US + MARGIN_US
+    assert found[0].needs_us == HOUR_US + 16 * MINUTE_US
     assert str(found[0]) == (
         "meter slow: usage may be 1 h 16 min on its way to an invoice (skew_max, close_delay and "
         "15 min of margin), but Stripe closes those of cus_1 (tenant acme) after 1 h of grace; "
@@ -121,12 +127,19 @@ def test_meters_that_cannot_make_the_shortest_grace_are_named_with_the_way_out()
     )
 
 
+def test_the_margin_is_the_ledgers_own() -> None:
+    exact = meter("exact", skew_max_us=45 * MINUTE_US, close_delay_us=0)
+    assert unpunctual([exact], [Payer("acme", "cus_1", HOUR_US, 15 * MINUTE_US)]) == ()
+    (found,) = unpunctual([exact], [Payer("acme", "cus_1", HOUR_US, 20 * MINUTE_US)])
+    assert "20 min of margin" in found.rule
+
+
 def test_without_a_known_billing_cycle_no_meter_is_too_slow() -> None:
     assert unpunctual([meter("a")], []) == ()
 
 
 def test_a_customer_without_grace_is_said_to_have_none() -> None:
-    (found,) = unpunctual([meter("a")], [Payer("acme", "cus_1", 0)])
+    (found,) = unpunctual([meter("a")], [Payer("acme", "cus_1", 0, 0)])
     assert "after 0 s of grace" in found.rule
 
 

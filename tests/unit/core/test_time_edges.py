@@ -107,6 +107,7 @@ def test_an_edge_that_is_expected_wrongly_is_said_to_be_wrong() -> None:
     period, date, cutoff = edges.periods[0], edges.dates[0], edges.cutoffs[0]
     instant, verdict = edges.instants[0], edges.verdicts[0]
     wrong = Edges(
+        edges.margin,
         [msgspec.structs.replace(instant, hour=instant.minute)],
         [msgspec.structs.replace(verdict, verdict="late")],
         [CutoffEdge(cutoff.name, cutoff.occurred_at, cutoff.plus_us, "late")],
@@ -118,6 +119,12 @@ def test_an_edge_that_is_expected_wrongly_is_said_to_be_wrong() -> None:
     )
     found = tried(wrong, meter("m"))
     assert len(found) == 6
+    assert not any(one.right for one in found)
+
+
+def test_deadlines_are_computed_with_the_margin_of_the_file() -> None:
+    edges = msgspec.structs.replace(read_edges(_RAW), margin="16m")
+    found = list(tried(edges, meter("m")))[: len(edges.periods)]
     assert not any(one.right for one in found)
 
 
