@@ -276,7 +276,7 @@ BEGIN
     ELSIF course = 'too_old' THEN
         RAISE EXCEPTION 'parked_id: % is dated more than 34 days ago, too old for Stripe', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Settle it outside Stripe, or carry it into the open period.';
+                  HINT = 'Correct it instead: its own window by its opposite, the open period by it.';
     END IF;
     UPDATE ledger.parked SET state = 'redriven', decided_by = session_user, decided_at = now(),
         why = redrive.why WHERE parked_id = item;

@@ -21,7 +21,9 @@ COURSES = {
     "resend": "the same request again, under its identifier",
     "supersede": "its entries as a new request, under a new identifier",
     "doubtful": "may be in Stripe's books: needs --proof that it is absent there",
-    "too_old": "dated more than 34 days ago, which Stripe refuses: settle it outside Stripe",
+    "too_old": "dated more than 34 days ago, which Stripe refuses under any identifier: correct "
+    "its window by its opposite (`tailrace correct … --into own`), and the open period by it "
+    "(`--into carry`)",
     "no_request": "no request: `tailrace dead show` says what to do",
 }
 

@@ -25,7 +25,9 @@ _BY_REASON: Final[Mapping[str, str]] = {
 }
 
 _UNKNOWN: Final = "read the evidence; nothing happens to it by itself"
-_TOO_OLD: Final = "too old for Stripe: settle the amount outside of it"
+_TOO_OLD: Final = (
+    "too old for Stripe: correct its window by its opposite, and the open period by it"
+)
 
 
 def remedy(reason: str, code: str | None, outcome: str | None) -> str:

@@ -82,6 +82,8 @@ class Pipeline:
         self.newer: set[str] = set()
         """Event keys whose rows arrive in a version of the contract that nobody here can read, and
         are skipped."""
+        self.floor_us = -1
+        """Identities received up to then are forgotten."""
         self.held: set[int] = set()
         """Partitions that admit nothing."""
         self.publishing = True
@@ -243,7 +245,7 @@ class Pipeline:
             lambda ids: [partition.seen.get(i) for i in ids],
             lambda key: home_partition(key, PARTITIONS),
             partition.readings,
-            -1,
+            self.floor_us,
             skips=partition.skips,
         )
         decided = decide(records, place, catalogue, fresh=True)

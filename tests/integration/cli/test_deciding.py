@@ -7,6 +7,7 @@ import re
 import psycopg
 import pytest
 
+from streams.core.instant import LAST_US
 from tests.integration.cli.conftest import Ran, World, new_key
 from tests.support.waiting import until
 
@@ -116,6 +117,28 @@ def test_a_late_item_is_shown_and_approved_once(world: World) -> None:
     shown = world.cli.json("parked_show", "review", "show", item)
     assert [d["action"] for d in shown["decisions"]] == ["approve"]
     assert shown["outcomes"] == []
+
+
+def test_an_approval_beyond_the_horizon_is_repeated_by_no_replay(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    world.pipeline.floor_us = LAST_US
+    world.record("acme", "forgotten-1")
+    item = str(told(world, "review", "beyond_horizon"))
+    unproven = world.cli("review", "approve", item, "--reason", "x", "--yes")
+    assert (unproven.code, "may have been counted" in unproven.err) == (2, True), unproven
+    proof = ("--proof", "the archive lacks it")
+    approved = world.cli("review", "approve", item, *proof, "--reason", "x", "--yes")
+    assert approved.code == 0, approved
+    world.settled(3)
+    before = the_books(world)
+
+    world.pipeline.replay()
+
+    assert the_books(world) == before
+    assert balance(world) == 3
+    assert world.cli.json("parked_list", "review", "list")["items"] == []
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
 
 
 def test_items_are_rejected_together_or_not_at_all(world: World) -> None:

@@ -104,6 +104,31 @@ async def test_beyond_the_horizon_needs_proof(world: World) -> None:
     assert world.value("SELECT reference FROM ledger.meter_log") == "archive 2026-11-01 lacks it"
 
 
+async def test_what_is_too_old_for_stripe_is_billed_by_two_corrections_instead(
+    world: World,
+) -> None:
+    await world.map()
+    series = world.series(back=36 * 24 * 60)
+    await world.tell(levels=(world.level(series, 1, 4),))
+    await world.ledger.cut_entries(10)
+    await world.settle(await world.only_claim(), "dead", dead="refused")
+    item = world.value("SELECT parked_id FROM ledger.parked")
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as refused:
+        decide(world, "redrive(%s, 'the meter exists now')", item)
+    assert "more than 34 days ago" in str(refused.value)
+    assert refused.value.diag.message_hint == (
+        "Correct it instead: its own window by its opposite, the open period by it."
+    )
+
+    call = "correct('acme', 'api_calls', ledger.at(%s), %s, %s, 'too old', NULL, %s)"
+    for units, into in ((-4, "own"), (4, "carry")):
+        decide(world, call, series.window_start_us, units, f"dead-{into}", into)
+    assert values(await world.drain()) == [4]
+    assert (world.balance("total + decided"), world.balance("settled")) == (4, 4)
+    assert (world.balance("dead"), world.balance("pending + held")) == (4, -4)
+
+
 async def test_an_unknown_item_is_named(world: World) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="99 does not exist"):
         decide(world, "reject(99, 'x')")

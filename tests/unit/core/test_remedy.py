@@ -11,7 +11,7 @@ from streams.core.remedy import remedy
         ("refused", "no_meter", "refused", "create the meter"),
         ("refused", "archived_meter", "refused", "reactivate the meter"),
         ("refused", "never_heard_of", "refused", "read Stripe's message"),
-        ("refused", None, "too_old", "outside of it"),
+        ("refused", None, "too_old", "the open period by it"),
         ("exhausted", None, None, "redrive when it is well"),
         ("ambiguous", "no_meter", "fenced", "only with proof"),
         ("malformed", None, None, "new event key"),
