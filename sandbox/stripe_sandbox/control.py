@@ -71,6 +71,7 @@ class SubscriptionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     anchor_s: int
     interval: Interval = "month"
     grace_s: int = 3_600
+    interval_count: int = 1
 
 
 class EventOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

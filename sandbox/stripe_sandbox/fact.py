@@ -71,6 +71,8 @@ class Subscription(msgspec.Struct, frozen=True, tag="subscription", forbid_unkno
     interval: Interval = "month"
     grace_s: int = 3_600
     """From the end of a period to its final invoice; an hour is Stripe's default, 72 the most."""
+    interval_count: int = 1
+    """Intervals in a period."""
 
 
 class Reported(msgspec.Struct, frozen=True, tag="reported"):

@@ -66,6 +66,7 @@ class Line:
 
 def boundary(subscription: Subscription, number: int) -> int:
     """Start of the period with that number, whole seconds; months keep the anchor's day."""
+    number *= subscription.interval_count
     if subscription.interval != "month":
         return subscription.anchor_s + number * _INTERVALS_S[subscription.interval]
     anchor = datetime.fromtimestamp(subscription.anchor_s, UTC)
@@ -153,7 +154,10 @@ def subscription_body(subscription: Subscription, now_s: int) -> Body:
                     "current_period_end": current.end_s,
                     "price": {
                         "object": "price",
-                        "recurring": {"interval": subscription.interval, "interval_count": 1},
+                        "recurring": {
+                            "interval": subscription.interval,
+                            "interval_count": subscription.interval_count,
+                        },
                     },
                 }
             ],

@@ -108,7 +108,9 @@ CREATE TABLE ledger.customer (
     customer text NOT NULL CHECK (length(customer) BETWEEN 1 AND 255),
     -- Stripe's billing cycle; without an anchor no billing deadline is known or kept.
     anchor timestamptz,
-    billing_interval text CHECK (billing_interval IN ('day', 'week', 'month', 'year')),
+    -- As in 'month' or '3 months'.
+    billing_interval text CHECK (billing_interval ~
+        '^(day|week|month|year|([2-9]|[1-9][0-9]{1,3}) (day|week|month|year)s)$'),
     grace interval,
     created_at timestamptz NOT NULL DEFAULT now(),
     actor text NOT NULL,
@@ -127,15 +129,19 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT edge AT TIME ZONE 'UTC'
     FROM (SELECT anchor AT TIME ZONE 'UTC' AS a, at AT TIME ZONE 'UTC' AS t) AS utc,
-         LATERAL (SELECT CASE billing_interval WHEN 'day' THEN interval '1 day'
+         LATERAL (SELECT CASE WHEN billing_interval ~ '^[0-9]'
+                             THEN split_part(billing_interval, ' ', 1)::integer ELSE 1 END AS count,
+                         substring(billing_interval FROM '(day|week|month|year)s?$') AS unit)
+             AS parsed,
+         LATERAL (SELECT CASE unit WHEN 'day' THEN interval '1 day'
                              WHEN 'week' THEN interval '7 days'
                              WHEN 'month' THEN interval '1 month'
-                             ELSE interval '12 months' END AS step) AS cycle,
-         LATERAL (SELECT CASE WHEN billing_interval IN ('day', 'week')
+                             ELSE interval '12 months' END * count AS step) AS cycle,
+         LATERAL (SELECT CASE WHEN unit IN ('day', 'week')
                              THEN floor(extract(epoch FROM t - a) / extract(epoch FROM step))
                              ELSE floor(((extract(year FROM t) - extract(year FROM a)) * 12
                                          + extract(month FROM t) - extract(month FROM a))
-                                        / CASE billing_interval WHEN 'month' THEN 1 ELSE 12 END)
+                                        / (count * CASE unit WHEN 'month' THEN 1 ELSE 12 END))
                              END AS near) AS guess,
          LATERAL (SELECT a + step * k::double precision AS edge
                   FROM generate_series(near - 1, near + 2) AS k) AS edges

@@ -3,8 +3,7 @@
 import getpass
 import re
 from dataclasses import replace
-from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,21 +21,13 @@ from streams.cli.options import (
 )
 from streams.cli.stack import resolve
 from streams.cli.stripe_cycle import cycle_at_stripe
-from streams.core.billing import BillingCycle, BillingInterval, Payer
+from streams.core.billing import BillingCycle, Payer
 from streams.core.envelope import control_rule
 from streams.core.instant import SECOND_US, wire_text
+from streams.core.interval import BillingInterval, read_interval
 from streams.settings import Settings
 
 app = new_app("Which Stripe customer pays for a tenant's usage.")
-
-
-class Interval(StrEnum):
-    """Stripe's billing intervals."""
-
-    DAY = "day"
-    WEEK = "week"
-    MONTH = "month"
-    YEAR = "year"
 
 
 class Mapped(NamedTuple):
@@ -63,7 +54,13 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
     anchor: Annotated[
         str | None, typer.Option(metavar="TS", help="Start of any of the billing periods.")
     ] = None,
-    interval: Annotated[Interval | None, typer.Option(help="Length of the billing period.")] = None,
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH",
+            help="Length of the billing period: day, week, month, year, or as in '3 months'.",
+        ),
+    ] = None,
     grace: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Stripe's finalisation grace, 1h.")
     ] = None,
@@ -90,7 +87,7 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
         "customer": customer,
         "effective_from_us": instant_option("--from", from_text),
         "anchor_us": instant_option("--anchor", anchor),
-        "billing_interval": interval.value if interval else None,
+        "billing_interval": None if interval is None else _length(interval),
         "grace_us": duration_option("--grace", grace),
         "actor": getpass.getuser(),
     }
@@ -112,6 +109,18 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
         starts_us = int(ledger_rows(ledger, "map_customer", wanted)[0][0])
     released = f"; {waiting} entries that waited for it can be sent" if waiting else ""
     terminal.data(f"{tenant} → {customer} from {_from(starts_us)} on{released}")
+
+
+def _length(interval: str) -> BillingInterval:
+    """The billing interval that a person typed."""
+    known = read_interval(interval)
+    if known is None:
+        raise UsageProblemError(
+            f"--interval: {interval!r} is no billing period of Stripe's, which last three years at "
+            "the most",
+            fix="day, week, month, year, or a number of them: `--interval '3 months'` for quarters",
+        )
+    return known
 
 
 def _cycle(ledger: Connection, settings: Settings, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -235,8 +244,7 @@ def _documents(ledger: Connection, mappings: list[Mapped]) -> list[dict[str, Any
         cycle = None
         if line.anchor_us is not None:
             grace_us = default_us if line.grace_us is None else line.grace_us
-            interval = cast("BillingInterval", line.billing_interval)
-            cycle = BillingCycle(line.anchor_us, interval, grace_us)
+            cycle = BillingCycle(line.anchor_us, line.billing_interval or "", grace_us)
         periods = cycles.cycle_document(cycle, meters, catalogue.read_at_us, margin_us)
         found.append(_document(line) | periods)
     return found

@@ -9,6 +9,7 @@ Read in the order of the journey:
 `envelope`: the bytes of a record, read.
 `catalogue`: the dated rule book, and the version that judges an event.
 `meters_file`: `meters.toml` as new lines of that book.
+`interval`: how long a billing period is, in one text.
 `billing`: a customer's periods, the deadline of an instant, and who cannot make it.
 `edges`: every edge of time, under a catalogue.
 `outlook`: whether an amount will be on its invoice.

@@ -10,22 +10,17 @@ from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Final, Literal, NamedTuple, cast, get_args
+from typing import Final, NamedTuple
 
 from streams.core.catalogue import MeterVersion
 from streams.core.instant import DAY_US, EPOCH, HOUR_US, SECOND_US, from_us
-
-BillingInterval = Literal["day", "week", "month", "year"]
-
-INTERVALS: Final = frozenset(get_args(BillingInterval))
+from streams.core.interval import BillingInterval, interval_of, length_of
 
 GRACE_US_MAX: Final = 72 * HOUR_US
 """The longest finalisation grace that Stripe allows."""
 DEFAULT_GRACE_US: Final = HOUR_US
 """Stripe's own grace where nobody changed it."""
 
-_FIXED_US: Final = {"day": DAY_US, "week": 7 * DAY_US}
-_MONTHS: Final = {"month": 1, "year": 12}
 _CYCLE_YEARS: Final = 400
 """The Gregorian calendar repeats itself after these."""
 _CYCLE_DAYS: Final = 146_097
@@ -57,11 +52,10 @@ def period_of(anchor_us: int, interval: BillingInterval, at_us: int) -> Period:
     Months are counted from the anchor itself, so an anchor on the 31st ends February on its last
     day and March on the 31st again.
     """
-    fixed_us = _FIXED_US.get(interval)
-    if fixed_us is not None:
+    fixed_us, step = length_of(interval)
+    if fixed_us:
         start_us = at_us - (at_us - anchor_us) % fixed_us
         return Period(start_us, start_us + fixed_us)
-    step = _MONTHS[interval]
     number = (_month_number(at_us) - _month_number(anchor_us)) // step
     # In its own month an instant may lie before the anchor's day; one step back is enough.
     if _boundary_us(anchor_us, number * step) > at_us:
@@ -89,7 +83,7 @@ def cycle_problem(cycle: BillingCycle) -> str | None:
         return "anchor: Stripe's anchors are whole seconds from 1970 on"
     if not 0 <= cycle.grace_us <= GRACE_US_MAX:
         return f"grace: Stripe allows at most {GRACE_US_MAX // HOUR_US} hours"
-    if cycle.grace_us >= _FIXED_US.get(cycle.interval, 28 * DAY_US):
+    if cycle.grace_us >= (length_of(cycle.interval).fixed_us or 28 * DAY_US):
         return "grace: must be shorter than the billing period"
     return None
 
@@ -108,17 +102,20 @@ def agreed_cycle(offered: Sequence[Offered], at_us: int) -> BillingCycle | str:
     Two of them share it when both are in the same period at `at_us`. Nothing is guessed: a customer
     with two cycles needs to be told which of them is invoiced by the meters.
     """
-    usable = [one for one in offered if one.interval in INTERVALS and one.interval_count == 1]
-    if not usable:
-        return "it has no subscription of one day, week, month or year"
+    cycles = [
+        BillingCycle(one.anchor_us, interval)
+        for one in offered
+        if (interval := interval_of(one.interval, one.interval_count)) is not None
+    ]
+    if not cycles:
+        return "it has no subscription that recurs by days, weeks, months or years"
+    # 30 days can be the same period as a month, this time.
     found = {
-        (one.interval, period_of(one.anchor_us, cast("BillingInterval", one.interval), at_us))
-        for one in usable
+        (length_of(one.interval), period_of(one.anchor_us, one.interval, at_us)) for one in cycles
     }
-    if len(found) > 1 or len(usable) < len(offered):
+    if len(found) > 1 or len(cycles) < len(offered):
         return f"its {len(offered)} subscriptions have different billing cycles"
-    first = usable[0]
-    return BillingCycle(first.anchor_us, cast("BillingInterval", first.interval))
+    return cycles[0]
 
 
 def straddle_us(anchor_us: int, meter: MeterVersion) -> int:

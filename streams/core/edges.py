@@ -12,11 +12,12 @@ from uuid import UUID
 
 import msgspec
 
-from streams.core.billing import BillingCycle, BillingInterval, deadline_us, period_of
+from streams.core.billing import BillingCycle, deadline_us, period_of
 from streams.core.catalogue import DEFAULT_SKEW_US, Catalogue, MeterVersion
 from streams.core.envelope import decode
 from streams.core.event import UsageEvent, Wire
 from streams.core.instant import LAST_US, SECOND_US, duration_us, from_us, to_us, wire_text
+from streams.core.interval import BillingInterval
 from streams.core.lane import Claim
 from streams.core.settlement import Fenced, Permission, PublishPolicy, Send, TooOld, Wait, may_send
 from streams.core.verdict import Accepted, AwaitCatalogue, Dead, Review, Verdict, judge

@@ -101,6 +101,8 @@ def test_meters_check_and_apply_refuse_what_no_worker_would_start_by(world: Worl
         (("--grace", "73h"), "--grace: Stripe allows at most 72 hours"),
         (("--interval", "day", "--grace", "24h"), "--grace: must be shorter than the billing"),
         (("--anchor", "2026-11-01T00:00:00.5Z"), "--anchor: Stripe's anchors are whole seconds"),
+        (("--interval", "quarter"), "--interval: 'quarter' is no billing period of Stripe's"),
+        (("--interval", "37 months"), "`--interval '3 months'` for quarters"),
     ],
 )
 def test_a_cycle_that_stripe_cannot_have_is_refused(
@@ -127,9 +129,25 @@ def test_a_cycle_is_read_from_stripe_and_straddling_windows_are_named(world: Wor
     assert again.out.startswith("unchanged: acme is mapped to cus_a")
 
 
+@pytest.mark.parametrize("read", [True, False], ids=["read from Stripe", "given"])
+def test_a_quarter_keeps_its_anchor(world: World, read: bool) -> None:
+    given = ("--anchor", "2026-01-15T14:37:21Z", "--interval", "3 month")
+    if read:
+        subscribe(world, "cus_a", interval_count=3)
+    mapped = world.cli(
+        "customers", "map", "acme", "cus_a", "--grace", "25h", *(() if read else given)
+    )
+    assert mapped.code == 0, mapped.err
+    [line] = world.cli.json("customers_list", "customers", "list")["mappings"]
+    assert (line["anchor"], line["interval"]) == ("2026-01-15T14:37:21.000000Z", "3 months")
+    assert line["period_end"][5:] in {
+        f"{month}-15T14:37:21.000000Z" for month in ("01", "04", "07", "10")
+    }
+
+
 @pytest.mark.parametrize(
     ("interval", "said"),
-    [(None, "it has no subscription"), ("hour", "it has no subscription of one day")],
+    [(None, "it has no subscription"), ("hour", "it has no subscription that recurs by days")],
 )
 def test_where_stripe_tells_no_cycle_the_mapping_says_so_and_has_none(
     world: World, interval: Any, said: str

@@ -73,6 +73,8 @@ PLANTS = {
     "a year is a month": Plant(
         "period_edges", "interval '12 months'", "interval '1 month'", periods
     ),
+    "a quarter is a month": Plant("period_edges", "END * count AS step", "END AS step", periods),
+    "quarters are counted as months": Plant("period_edges", "/ (count *", "/ (1 *", periods),
     "a week is a day": Plant("period_edges", "interval '7 days'", "interval '1 day'", periods),
     "the edge belongs to what it ends": Plant("period_end", "edge > at", "edge >= at", periods),
     "the edge does not begin": Plant("period_start", "edge <= at", "edge < at", periods),

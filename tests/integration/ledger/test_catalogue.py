@@ -148,6 +148,9 @@ async def test_windows_before_a_first_mapping_can_be_mapped_later(world: World) 
         ("2026-03-20", "week", "2026-03-20", "2026-03-27"),
         ("2026-03-20", "week", "2026-03-19", "2026-03-20"),
         ("2030-06-01", "month", "2026-03-05", "2026-04-01"),
+        ("2026-11-30", "3 months", "2027-02-27", "2027-02-28"),
+        ("2026-11-30", "3 months", "2027-02-28", "2027-05-30"),
+        ("2026-03-20", "2 weeks", "2026-03-27", "2026-04-03"),
     ],
 )
 async def test_a_billing_period_ends_with_the_anchor(

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from streams.core.billing import (
     BillingCycle,
-    BillingInterval,
     Offered,
     Payer,
     agreed_cycle,
@@ -24,7 +23,17 @@ from streams.core.catalogue import Catalogue
 from streams.core.instant import DAY_US, HOUR_US, LAST_US, MINUTE_US, SECOND_US, from_us, to_us
 from tests.support.events import meter
 
-INTERVALS: tuple[BillingInterval, ...] = ("day", "week", "month", "year")
+INTERVALS = (
+    "day",
+    "week",
+    "month",
+    "year",
+    "45 days",
+    "2 weeks",
+    "3 months",
+    "36 months",
+    "3 years",
+)
 NOVEMBER_US = to_us(datetime(2026, 11, 1, tzinfo=UTC))
 instants = st.integers(0, LAST_US - 1)
 anchors = st.integers(0, LAST_US // SECOND_US - 1).map(lambda s: s * SECOND_US)
@@ -32,7 +41,7 @@ anchors = st.integers(0, LAST_US // SECOND_US - 1).map(lambda s: s * SECOND_US)
 
 @given(anchors, st.sampled_from(INTERVALS), instants)
 def test_a_period_holds_its_instant_and_touches_its_neighbours(
-    anchor_us: int, interval: BillingInterval, at_us: int
+    anchor_us: int, interval: str, at_us: int
 ) -> None:
     start_us, end_us = period_of(anchor_us, interval, at_us)
     assert start_us <= at_us < end_us
@@ -160,9 +169,18 @@ MONTHLY = Offered(NOVEMBER_US, "month", 1)
     [
         ([MONTHLY], BillingCycle(NOVEMBER_US, "month")),
         ([MONTHLY, Offered(0, "month", 1)], BillingCycle(NOVEMBER_US, "month")),
-        ([], "it has no subscription of one day, week, month or year"),
-        ([Offered(0, None, 1)], "it has no subscription of one day, week, month or year"),
-        ([Offered(0, "month", 3)], "it has no subscription of one day, week, month or year"),
+        ([], "it has no subscription that recurs by days, weeks, months or years"),
+        ([Offered(0, None, 1)], "it has no subscription that recurs"),
+        ([Offered(0, "hour", 1)], "it has no subscription that recurs"),
+        ([Offered(0, "month", 37)], "it has no subscription that recurs"),
+        ([Offered(0, "month", 0)], "it has no subscription that recurs"),
+        ([Offered(0, "month", 3)], BillingCycle(0, "3 months")),
+        ([Offered(0, "month", 3), Offered(0, "month", 3)], BillingCycle(0, "3 months")),
+        # Quarters that begin in different months.
+        ([Offered(0, "month", 3), MONTHLY._replace(interval_count=3)], "its 2 subscriptions have"),
+        # The same twelve months; thirty days are a month only in a month of thirty days.
+        ([Offered(0, "year", 1), Offered(0, "month", 12)], BillingCycle(0, "year")),
+        ([MONTHLY, Offered(NOVEMBER_US, "day", 30)], "its 2 subscriptions have different"),
         ([MONTHLY, Offered(DAY_US, "month", 1)], "its 2 subscriptions have different"),
         ([MONTHLY, Offered(NOVEMBER_US, "year", 1)], "its 2 subscriptions have different"),
         ([MONTHLY, Offered(NOVEMBER_US, "month", 3)], "its 2 subscriptions have different"),

@@ -115,6 +115,13 @@ def test_periods_follow_the_anchor(interval: Interval, number: int, expected: st
     assert boundary(subscription, number) == second(expected)
 
 
+def test_a_quarter_is_three_months() -> None:
+    anchor_s = second("2026-11-30T14:37:21")
+    quarterly = Subscription("sub_2", "cus_1", [], anchor_s, "month", interval_count=3)
+    assert boundary(quarterly, 1) == second("2027-02-28T14:37:21")
+    assert boundary(quarterly, 2) == second("2027-05-30T14:37:21")
+
+
 def test_what_is_not_metered_has_no_lines() -> None:
     month = Month()
     assert month.lines("2026-12-02") == []
