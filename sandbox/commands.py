@@ -1,7 +1,8 @@
 """`tailrace sandbox`: the real stack on one machine, without Docker.
 
-Starts PostgreSQL, Kafka, Kafka Connect with Debezium, a Stripe stand-in and workers as native
-processes under a supervisor, keeps them running, and stops them in order.
+Starts PostgreSQL, Kafka, Kafka Connect with Debezium, a Stripe stand-in with the webhook that it
+tells of what it takes back, and workers, as native processes under a supervisor, keeps them
+running, and stops them in order.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def down(
         bool, typer.Option("--wipe", help="Delete the directory with all its data afterwards.")
     ] = False,
 ) -> None:
-    """Stop everything in order: workers, connector, Connect, Kafka, PostgreSQL, stand-in.
+    """Stop everything in order: workers, connector, webhook, Connect, Kafka, PostgreSQL, stand-in.
 
     Also ends a start that is under way, and what a killed supervisor left behind. A part that does
     not answer is woken, asked to end, and killed after a few seconds. Never touches a process it
@@ -178,7 +179,9 @@ def workers(
 
 @app.command()
 def stop(
-    part: Annotated[str, typer.Argument(help="postgres, kafka, connect, stripe or worker-N.")],
+    part: Annotated[
+        str, typer.Argument(help="postgres, kafka, connect, stripe, webhook or worker-N.")
+    ],
     directory: Dir = None,
 ) -> None:
     """Stop one part, as an outage, until `start`."""

@@ -32,6 +32,7 @@ ADDRESSES = (
     "kafka_bootstrap",
     "connect_url",
     "stripe_url",
+    "webhook_url",
 )
 
 
@@ -205,7 +206,12 @@ def describe_state(value: Mapping[str, Any]) -> list[str]:
         process = f"pid {pid}" if pid else "-"
         restarts = f"restarts {part['restarts']}"
         lines.append(f"  {name:<12} {part['state']:<9} {process:<12} {restarts}  {part['text']}")
-    return lines + [f"  {name:<16} {value[name]}" for name in ADDRESSES]
+    return lines + [f"  {name:<16} {address}" for name, address in addresses(value)]
+
+
+def addresses(value: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The addresses of a running stack that people use, by name."""
+    return [(name, value[name]) for name in ADDRESSES if value[name] is not None]
 
 
 def _known(paths: Paths, part: str) -> None:

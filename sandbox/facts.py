@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from sandbox.installation import Installation
 
 
-def addresses(installation: Installation, stripe_url: str) -> dict[str, Any]:
-    """Where everything is, as seen from here."""
+def addresses(
+    installation: Installation, stripe_url: str, webhook_url: str | None = None
+) -> dict[str, Any]:
+    """Where everything is, as seen from here; None for what is not reached from here."""
     return {
         "postgres_dsn": installation.dsn("service"),
         "writer_dsn": installation.writer_dsn,
@@ -21,6 +23,7 @@ def addresses(installation: Installation, stripe_url: str) -> dict[str, Any]:
         "kafka_bootstrap": installation.bootstrap,
         "connect_url": installation.connect_url,
         "stripe_url": stripe_url,
+        "webhook_url": webhook_url,
         "console_url": None,
     }
 

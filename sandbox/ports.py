@@ -26,6 +26,8 @@ class Ports:
     kafka_controller: int
     connect: int
     stripe: int
+    webhook: int
+    webhook_metrics: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,13 @@ def free_ports(count: int) -> list[int]:
 
 
 def load_or_choose(file: Path) -> Ports:
-    """The ports kept in the file; chosen and written there the first time."""
-    kept = read_json(file)
-    if kept is not None:
-        return Ports(**{field.name: int(kept[field.name]) for field in fields(Ports)})
-    ports = Ports(*free_ports(len(fields(Ports))))
-    write_json(file, asdict(ports))
+    """The ports kept in the file; what is not kept yet is chosen and written there."""
+    kept = read_json(file) or {}
+    listeners = fields(Ports)
+    chosen = dict(zip((field.name for field in listeners), free_ports(len(listeners)), strict=True))
+    ports = Ports(**{name: int(kept.get(name, port)) for name, port in chosen.items()})
+    if kept != asdict(ports):
+        write_json(file, asdict(ports))
     return ports
 
 

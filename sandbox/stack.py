@@ -10,10 +10,11 @@ from sandbox import clock, connect, facts, install, kafka, postgres
 from sandbox.connect import Connect
 from sandbox.installation import Address, Installation
 from sandbox.kafka import Kafka
-from sandbox.ports import LOOPBACK, Ports, free_ports
+from sandbox.ports import LOOPBACK, free_ports
 from sandbox.postgres import Postgres
 from sandbox.runner import Part, Step
 from sandbox.stripe import API_KEY, Stripe
+from sandbox.webhook import Webhook, url_of
 from sandbox.worker import Worker
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sandbox.board import PartState
     from sandbox.jars import Jars
     from sandbox.paths import Paths
+    from sandbox.ports import Ports
     from sandbox.secrets import Secrets
     from sandbox.wanted import Wanted
 
@@ -50,6 +52,7 @@ class Stack:
     kafka: Kafka
     connect: Connect
     stripe: Stripe
+    ports: Ports
     secrets: Secrets
     env: Mapping[str, str]
 
@@ -71,7 +74,7 @@ class Stack:
         )
 
     def parts(self) -> list[Part]:
-        """Every part but the workers, in the order of starting."""
+        """Every part but the workers."""
         parts = [
             Part(
                 "postgres",
@@ -98,8 +101,17 @@ class Stack:
             ),
         ]
         if self.wanted.stripe is None:
-            stand_in = self.stripe
-            parts.append(Part("stripe", stand_in.prepare, stand_in.command, stand_in.ready))
+            stand_in, receiver = self.stripe, self.webhook
+            parts += [
+                Part("stripe", stand_in.prepare, stand_in.command, stand_in.ready),
+                Part(
+                    "webhook",
+                    receiver.prepare,
+                    receiver.command,
+                    receiver.ready,
+                    after=("stripe", "ledger"),
+                ),
+            ]
         return parts
 
     def steps(self) -> list[Step]:
@@ -119,6 +131,12 @@ class Stack:
         part = Part(f"worker-{number}", worker.prepare, worker.command, worker.ready, after=before)
         return part, worker
 
+    @property
+    def webhook(self) -> Webhook:
+        """Where the stand-in tells of rejections; another Stripe cannot reach it."""
+        port, metrics_port = self.ports.webhook, self.ports.webhook_metrics
+        return Webhook(port, metrics_port, self.worker_settings(), self.env)
+
     def worker_settings(self) -> dict[str, str]:
         """The settings all workers share; the same work for any other command of the service."""
         return facts.settings(self.installation, self.stripe_url, self.wanted.stripe_key or API_KEY)
@@ -134,12 +152,16 @@ class Stack:
 
         return {
             "state": stack,
-            **facts.addresses(self.installation, self.stripe_url),
+            **facts.addresses(
+                self.installation,
+                self.stripe_url,
+                None if self.wanted.stripe else self.webhook.url,
+            ),
             "settings": self.worker_settings(),
             "supervisor_pid": os.getpid(),
             "pids": {
                 **{part.name: pid(part.name) for part in self.parts()},
-                **({"stripe": None} if self.wanted.stripe else {}),
+                **({"stripe": None, "webhook": None} if self.wanted.stripe else {}),
                 "workers": [
                     {
                         "pid": pid(f"worker-{number}"),
@@ -198,8 +220,8 @@ def build(
         broker.bootstrap,
         {**env, connect.PASSWORD_VARIABLE: secrets.cdc},
     )
-    stand_in = Stripe(paths.dir / "stripe", ports.stripe, env)
-    return Stack(paths, wanted, server, broker, worker, stand_in, secrets, env)
+    stand_in = Stripe(paths.dir / "stripe", ports.stripe, url_of(ports.webhook), env)
+    return Stack(paths, wanted, server, broker, worker, stand_in, ports, secrets, env)
 
 
 def part_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -29,6 +29,8 @@ class Stripe:
 
     state: Path
     port: int
+    webhook_url: str
+    """Where its events go."""
     env: Mapping[str, str]
 
     @property
@@ -44,8 +46,8 @@ class Stripe:
         """The stand-in in the foreground."""
         module = ("-m", "sandbox.stripe_sandbox")
         options = ("--host", LOOPBACK, "--port", str(self.port), "--state-dir", str(self.state))
-        meters = ("--meters", str(METERS_FILE))
-        return Command((sys.executable, *module, *options, *meters), self.env, ROOT)
+        given = ("--meters", str(METERS_FILE), "--webhook-url", self.webhook_url)
+        return Command((sys.executable, *module, *options, *given), self.env, ROOT)
 
     def ready(self) -> str | None:
         """The address once it answers, or None."""

@@ -32,7 +32,7 @@ log = logging.getLogger("sandbox")
 FOLLOW_S = 0.2
 """How often the wishes are read again."""
 
-STOP_ORDER = ("connect", "kafka", "postgres", "stripe")
+STOP_ORDER = ("webhook", "connect", "kafka", "postgres", "stripe")
 """After the workers and the undoing of the steps: first who reads, then who is read."""
 
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sandbox import wanted
-from sandbox.control import ADDRESSES, running, state
+from sandbox.control import addresses, running, state
 from sandbox.follow import Follower
 from sandbox.paths import unwritable
 from sandbox.process import send, wake
@@ -86,8 +86,8 @@ def _watch(paths: Paths, follower: Follower, console: Console, follow: bool) -> 
             return 1
         started(paths)
         value = state(paths)
-        for name in ADDRESSES:
-            console.say(f"  {name:<16} {value[name]}")
+        for name, address in addresses(value):
+            console.say(f"  {name:<16} {address}")
         console.say(f"  sandbox.json     {paths.sandbox_json}")
         if follow:
             console.say("Ctrl-C stops everything in order")

@@ -100,7 +100,7 @@ def test_a_second_up_attaches_and_says_how_it_differs(stack: NativeStack) -> Non
     assert stack.facts["pids"] == before["pids"]
 
 
-@pytest.mark.parametrize("part", ["stripe", "postgres", "kafka", "connect", "worker-0"])
+@pytest.mark.parametrize("part", ["stripe", "webhook", "postgres", "kafka", "connect", "worker-0"])
 def test_a_killed_part_comes_back_under_a_new_pid_and_rows_flow(
     stack: NativeStack, part: str
 ) -> None:
@@ -124,6 +124,37 @@ def test_an_outage_lasts_until_it_is_ended(stack: NativeStack) -> None:
         requests.get(f"{stack.facts['stripe_url']}/healthz", timeout=5)
     stack.start("stripe")
     assert requests.get(f"{stack.facts['stripe_url']}/healthz", timeout=10).ok
+
+
+def test_what_the_stand_in_takes_back_is_told_without_a_sweep(stack: NativeStack) -> None:
+    facts = stack.facts
+    assert facts["parts"]["webhook"]["state"] == "ready"
+    assert facts["webhook_url"] in sandbox(stack.directory, "status").stdout
+    with psycopg.connect(facts["writer_dsn"], autocommit=True) as service:
+        service.execute(
+            "SELECT metering.record_usage('told', 'exports', 1, 'told-1', now() - interval '1 h')"
+        )
+    with psycopg.connect(facts["ledger_owner_dsn"], autocommit=True) as ledger:
+        # Nobody sweeps meanwhile: a sweep was begun in the far future.
+        ledger.execute(
+            "INSERT INTO ledger.report_sweep (claimed_at) VALUES (now() + interval '1 day')"
+            " ON CONFLICT (singleton) DO UPDATE SET claimed_at = excluded.claimed_at"
+        )
+        control = f"{facts['stripe_url']}/_sandbox"
+        settings = {"report_lag_s": -10}
+        assert requests.post(f"{control}/settings", json=settings, timeout=10).ok
+        fault = {"kind": "reject", "count": 1, "code": "archived_meter"}
+        assert requests.post(f"{control}/faults", json=fault, timeout=10).ok
+        ledger.execute(
+            "SELECT ledger.map_customer_v1('told', 'cus_told', NULL, NULL, NULL, NULL, 'tests')"
+        )
+
+        def noted() -> list[tuple[str]]:
+            return ledger.execute("SELECT noted_by FROM ledger.error_report").fetchall()
+
+        until("the report in the ledger", lambda: bool(noted()), DEADLINE_S)
+        assert noted() == [("webhook",)]
+        ledger.execute("UPDATE ledger.report_sweep SET claimed_at = now()")
 
 
 def test_workers_are_scaled_up_and_down(stack: NativeStack) -> None:
@@ -153,15 +184,15 @@ def test_a_killed_supervisor_leaves_orphans_that_down_ends_and_data_that_up_cont
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
     until("the supervisor's death", lambda: not process.alive(supervisor), DEADLINE_S)
-    assert len(still_there(stack.directory)) == 5
+    assert len(still_there(stack.directory)) == 6
     seen = sandbox(stack.directory, "status")
     assert seen.returncode == 1
-    for part in ("postgres", "kafka", "connect", "stripe", "worker-0"):
+    for part in ("postgres", "kafka", "connect", "stripe", "webhook", "worker-0"):
         assert f"{part} (process " in seen.stderr
     assert f"`tailrace sandbox down --dir {stack.directory}` ends them" in seen.stderr
     done = sandbox(stack.directory, "down")
     assert done.returncode == 0
-    assert (done.stdout + done.stderr).count("was left behind; ended by") == 5
+    assert (done.stdout + done.stderr).count("was left behind; ended by") == 6
     assert still_there(stack.directory) == []
     stack.up("--workers", "1")
     with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:

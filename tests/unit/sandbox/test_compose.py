@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import connect, facts, kafka, postgres, provision, secrets, stripe
+from sandbox import connect, facts, kafka, postgres, provision, secrets, stripe, webhook
 from sandbox.installation import Address, Installation
 from tests.support import stack as provider
 from tests.unit.sandbox import compose_file
@@ -34,7 +34,8 @@ def variable(prefix: str, setting: str) -> str:
 
 
 def test_the_same_parts_run() -> None:
-    assert set(SERVICES) == {"postgres", "kafka", "connect", "stripe", "install", "worker"}
+    parts = {"postgres", "kafka", "connect", "stripe", "webhook", "worker"}
+    assert set(SERVICES) == {*parts, "install"}
 
 
 def test_the_same_versions_run() -> None:
@@ -78,7 +79,8 @@ def test_connect_has_the_native_settings() -> None:
     assert given[connect.PASSWORD_VARIABLE] == provider.COMPOSE_PASSWORD
 
 
-def test_the_worker_has_the_native_settings() -> None:
+def inside_settings() -> dict[str, str]:
+    """What the service's processes are given, by the addresses that containers have."""
     inside = Installation(
         Address("postgres", 5432),
         Address("postgres", 5432),
@@ -86,7 +88,21 @@ def test_the_worker_has_the_native_settings() -> None:
         "kafka:9092",
         "http://connect:8083",
     )
-    native = facts.settings(inside, "http://stripe:12111", stripe.API_KEY)
+    return facts.settings(inside, "http://stripe:12111", stripe.API_KEY)
+
+
+def test_the_stand_in_tells_the_webhook_which_knows_its_secret() -> None:
+    given = dict(SERVICES["webhook"]["environment"])
+    native = webhook.Webhook(8478, 9400, inside_settings(), {}).command().env
+    assert given.pop("TAILRACE_WEBHOOK_HOST") == "0.0.0.0"  # noqa: S104 - in its container
+    assert given == dict(native)
+    told = SERVICES["stripe"]["command"]
+    address = webhook.url_of(8478).replace("127.0.0.1", "webhook")
+    assert told[told.index("--webhook-url") + 1] == address
+
+
+def test_the_worker_has_the_native_settings() -> None:
+    native = inside_settings()
     given = dict(SERVICES["worker"]["environment"])
     assert given.pop("TAILRACE_DATA_DIR").startswith("/var/lib/tailrace")
     assert given.pop("TAILRACE_METRICS_PORT").isdigit()

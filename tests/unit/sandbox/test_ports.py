@@ -12,6 +12,18 @@ def test_ports_are_chosen_once(tmp_path: Path) -> None:
     assert ports.load_or_choose(file) == chosen
 
 
+def test_a_port_that_an_older_sandbox_did_not_need_is_chosen_beside_the_kept_ones(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "ports.json"
+    kept = {"postgres": 1, "kafka": 2, "kafka_controller": 3, "connect": 4, "stripe": 5}
+    write_json(file, kept)
+    chosen = ports.load_or_choose(file)
+    assert {name: getattr(chosen, name) for name in kept} == kept
+    assert chosen.webhook > 5
+    assert ports.load_or_choose(file) == chosen
+
+
 def test_ports_are_distinct_and_free() -> None:
     found = ports.free_ports(20)
     assert len(set(found)) == 20
