@@ -94,10 +94,11 @@ class LedgerPool:
             except _REPEATED as error:
                 if repeat == REPEATS_MAX:
                     raise LedgerUnavailableError(f"ledger: {error}") from error
+            except psycopg.errors.ObjectNotInPrerequisiteState as error:
+                # Before the others: psycopg counts it among those that may pass by themselves.
+                raise LedgerRefusedError(refusal(error)) from error
             except _UNAVAILABLE as error:
                 raise LedgerUnavailableError(f"ledger: {error}") from error
-            except psycopg.errors.ObjectNotInPrerequisiteState as error:
-                raise LedgerRefusedError(refusal(error)) from error
             except _REFUSED as error:
                 raise LedgerRefusedError(refusal(error)) from error
         raise LedgerUnavailableError("ledger: too many repetitions")

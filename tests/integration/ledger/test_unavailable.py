@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from streams.adapters.ledger_pool import REPEATS_MAX, Connection, LedgerPool
+from streams.adapters.ledger_pool import REPEATS_MAX, Connection, LedgerPool, LedgerRefusedError
 from streams.adapters.ledger_publishing import LedgerPublishing
 from streams.ports import LedgerUnavailableError
 from tests.integration.ledger.world import World
@@ -108,6 +108,24 @@ async def test_deadlocks_and_lost_races_are_repeated_a_few_times(
     finally:
         await pool.close()
     assert tries == min(failures + 1, REPEATS_MAX)
+
+
+async def test_what_a_rule_refuses_is_not_taken_for_an_outage(database: Database) -> None:
+    """Said again it would be refused again, for ever, under the name of an outage."""
+    pool = LedgerPool(database.dsn(database.login("ledger_service")))
+    await pool.open()
+
+    async def work(conn: Connection) -> None:
+        await conn.execute(
+            "DO $$ BEGIN RAISE EXCEPTION 'meter event 7: superseded' USING"
+            " ERRCODE = 'object_not_in_prerequisite_state'; END $$"
+        )
+
+    try:
+        with pytest.raises(LedgerRefusedError, match="meter event 7: superseded"):
+            await pool.run(work)
+    finally:
+        await pool.close()
 
 
 async def test_everybody_at_once_ends_with_everything_settled(world: World) -> None:
