@@ -70,7 +70,7 @@ def lanes() -> tuple[list[Suite], list[Suite]]:
     ]
     on_the_stack = [
         Suite("the journey on the whole stack", ((*PYTEST, "tests/integration/journey"),)),
-        Suite("kill tests on the whole stack", ((*PYTEST, "tests/drills"),)),
+        Suite("drills on the whole stack", ((*PYTEST, "tests/drills", "-m", "not long"),)),
         *(
             Suite(f"{name} on real parts", ((*PYTEST, f"tests/integration/{name}"),))
             for name in ON_THE_STACK

@@ -50,6 +50,7 @@ def halted(stack: LiveStack) -> bool:
     return ledger_number(stack, text) == 1
 
 
+@pytest.mark.drill(name="ledger-restored")
 def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: LiveStack) -> None:
     name = str(conninfo_to_dict(stack.facts["ledger_owner_dsn"])["dbname"])
     before, after = Books(), Books()

@@ -51,6 +51,7 @@ def waiting(stack: LiveStack) -> int:
     return ledger_number(stack, "SELECT coalesce(sum(pending + held), 0) FROM ledger.balance")
 
 
+@pytest.mark.drill(name="stripe-away-26h")
 def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None:
     stack, parts = shifted
     books = Books()

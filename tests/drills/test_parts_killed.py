@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 EVENTS = 900
 
 
+@pytest.mark.drill(name="killed", about="SIGKILL to Connect or the broker while usage flows")
 @pytest.mark.parametrize("part", ["connect", "kafka"])
 def test_killed_mid_stream(stack: LiveStack, part: str) -> None:
     books = Books()

@@ -5,7 +5,7 @@ from typing import Final
 import psycopg
 import pytest
 
-from tests.support.books import Books, ledger_number, pending, scattered, write
+from tests.support.books import Books, assert_exact, ledger_number, pending, scattered, write
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
@@ -30,6 +30,7 @@ NAMED: Final = "SELECT count(*) FROM ledger.rejection WHERE identifier = %s"
 TOLD: Final = "SELECT coalesce(sum(error_count), 0) FROM ledger.error_report"
 
 
+@pytest.mark.drill(name="taken-back-later")
 def test_more_errors_than_samples(stack: LiveStack) -> None:
     books = Books()
     stand_in = stack.stand_in
@@ -76,4 +77,5 @@ def test_more_errors_than_samples(stack: LiveStack) -> None:
             if e["customer"] in customers and not e["refused"]
         )
         assert counted == whole - sum(int(e["value"]) for e in unnamed)
+    assert_exact(stack, books, redriven=len(items))
     stand_in.change_settings(samples_max=10)

@@ -14,6 +14,7 @@ def assigned(worker: LiveWorker) -> bool:
     return '"assigned"' in worker.log.read_text()
 
 
+@pytest.mark.drill(name="workers-1-3-1")
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_one_to_three_to_one(stack: LiveStack, end: str) -> None:
     books = Books()

@@ -62,6 +62,7 @@ SENT: Final = "SELECT count(*) FROM ledger.meter_event WHERE customer = ANY(%s)"
 UNANSWERED: Final = f"{ATTEMPTS} AND finished_at IS NULL"
 
 
+@pytest.mark.drill(name="stripe-storm")
 def test_every_bad_answer_at_once(stack: LiveStack) -> None:
     books = Books()
     for number, fault in enumerate(STORM):
@@ -75,6 +76,9 @@ def test_every_bad_answer_at_once(stack: LiveStack) -> None:
     assert ask(stack, ATTEMPTS, books) > ask(stack, SENT, books) + 20
 
 
+@pytest.mark.drill(
+    name="key-refused", about="Stripe answers 401 to all: nothing is used up, nothing dies"
+)
 def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     books = Books()
     stack.stand_in.arm(kind="401")
@@ -92,6 +96,7 @@ def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     assert_exact(stack, books)
 
 
+@pytest.mark.drill(name="publisher-asleep")
 def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveStack) -> None:
     """Its lanes go to another, which cannot know what the sleeper had already sent."""
     books = Books()
@@ -99,12 +104,12 @@ def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveSt
     sleeper = stack.start_worker("sleeper", **SHORT_LEASE)
     write(stack, scattered("sleeper", EVENTS, seed=43), books)
     until("requests in flight", lambda: ask(stack, UNANSWERED, books) > 0, 60)
-    sleeper.process.send_signal(signal.SIGSTOP)
+    sleeper.signal(signal.SIGSTOP)
     try:
         stack.start_worker("awake", **SHORT_LEASE)
         await_settled(stack, books, 150)
     finally:
-        sleeper.process.send_signal(signal.SIGCONT)
+        sleeper.signal(signal.SIGCONT)
     write(stack, scattered("sleeper-b", EVENTS, seed=44), books)
     await_settled(stack, books, 120)
     assert_exact(stack, books)

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.drill, pytest.mark.timeout(240)]
 EVENTS = 250
 
 
+@pytest.mark.drill(name="worker-killed", about="SIGKILL at a step of the chunk protocol")
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_a_step_nothing_is_lost_and_nothing_counts_twice(
     stack: LiveStack, step: str
@@ -27,6 +28,9 @@ def test_killed_at_a_step_nothing_is_lost_and_nothing_counts_twice(
     assert_exact(stack, books)
 
 
+@pytest.mark.drill(
+    name="disk-lost", about="SIGKILL at a step, the disk is lost, the whole table comes again"
+)
 @pytest.mark.parametrize("step", ["outputs_produced", "packed_produced", "batch_written"])
 def test_killed_and_its_disk_lost_the_state_is_rebuilt_from_the_packed_log(
     stack: LiveStack, step: str

@@ -5,7 +5,7 @@ are read by SQL and from the stand-in's oracle.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -13,8 +13,11 @@ from typing import Literal
 
 import psycopg
 
+from tests.support import witness
 from tests.support.live import LiveStack
+from tests.support.oracle import Amount, Counted, Expected, Key, Row, Seen, Verdict, Window, compare
 from tests.support.waiting import until
+from tests.support.witness import Progress
 
 Fate = Literal["once", "twice", "rollback", "conflict", "late"]
 WINDOW_S = {"api_calls": 60, "storage_gb": 3600, "exports": 3600}
@@ -51,14 +54,13 @@ class Books:
         default_factory=lambda: defaultdict(lambda: [0, 0])
     )
     review: Counter[str] = field(default_factory=Counter)
-    identities: int = 0
-    conflicts: int = 0
+    uses: dict[Key, Use] = field(default_factory=dict)
 
     def note(self, use: Use) -> None:
         self.tenants.add(use.tenant)
         if use.fate == "rollback":
             return
-        self.identities += 1
+        self.uses[use.tenant, use.key] = use
         if use.fate == "late":
             self.review["late"] += 1
             return
@@ -66,19 +68,23 @@ class Books:
         window[0] += 1
         window[1] += use.units
         if use.fate == "conflict":
-            self.conflicts += 1
             self.review["conflict"] += 1
 
     @property
     def events(self) -> int:
         return sum(count for count, _ in self.windows.values())
 
-    @property
-    def sums(self) -> dict[tuple[str, str], int]:
-        totals: Counter[tuple[str, str]] = Counter()
-        for (tenant, metric, _), (_, units) in self.windows.items():
-            totals[f"cus_{tenant}", metric] += units
-        return dict(totals)
+    def expected(self, decided: Mapping[str, int]) -> Expected:
+        """For the oracle; `decided` are dead letters on the way, per reason."""
+        uses = self.uses
+        waiting = ("late", "conflict")
+        parked = Counter((u.tenant, str(u.fate)) for u in uses.values() if u.fate in waiting)
+        adds: dict[Key, tuple[Window, Amount] | None] = {
+            key: None if use.fate == "late" else (use.window, Amount(1, use.units))
+            for key, use in uses.items()
+        }
+        conflicts = Counter(tenant for tenant, fate in parked.elements() if fate == "conflict")
+        return Expected(adds, conflicts, parked, decided)
 
 
 def record(connection: psycopg.Connection, use: Use) -> None:
@@ -100,6 +106,7 @@ def _call(connection: psycopg.Connection, use: Use, quantity: str) -> None:
 
 def scattered(name: str, count: int, *, tenants: int = 12, seed: int = 1) -> Iterator[Use]:
     """Uses in windows that are over: doubles, rollbacks, conflicts and late ones among them."""
+    witness.seeded(name, seed)
     random = Random(seed)
     now = datetime.now(UTC)  # noqa: TID251 - the services of a test live now
     fates: tuple[Fate, ...] = ("once", "twice", "rollback", "conflict", "late")
@@ -118,11 +125,14 @@ def scattered(name: str, count: int, *, tenants: int = 12, seed: int = 1) -> Ite
 
 def write(stack: LiveStack, uses: Iterable[Use], books: Books) -> None:
     """Records uses as the service does, notes them, and maps the customers that are new."""
+    known = len(books.uses)
     with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
         for use in uses:
             record(service, use)
             books.note(use)
     map_customers(stack, books)
+    witness.did(f"the service recorded usage under {len(books.uses) - known} identities")
+    _progress(stack, books)
 
 
 def ledger_number(stack: LiveStack, statement: str, *values: object) -> int:
@@ -146,21 +156,22 @@ def map_customers(stack: LiveStack, books: Books) -> None:
 
 def settled(stack: LiveStack, books: Books) -> bool:
     """Whether everything expected is admitted and nothing of it waits."""
-    events, open_units, parked = _progress(stack, books)
-    return events >= books.events and open_units == 0 and parked >= sum(books.review.values())
+    seen = _progress(stack, books)
+    at_least = sum(books.review.values())
+    return seen.events >= books.events and seen.waiting == 0 and seen.parked >= at_least
 
 
 def pending(stack: LiveStack, books: Books) -> int:
     """Units of the test that the ledger has and Stripe has not."""
-    return _progress(stack, books)[1]
+    return _progress(stack, books).waiting
 
 
-def _progress(stack: LiveStack, books: Books) -> tuple[int, int, int]:
+def _progress(stack: LiveStack, books: Books) -> Progress:
     tenants = sorted(books.tenants)
     with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
         balance = ledger.execute(
-            "SELECT coalesce(sum(events), 0), coalesce(sum(pending + ambiguous + held), 0)"
-            " FROM ledger.balance WHERE tenant_id = ANY(%s)",
+            "SELECT coalesce(sum(events), 0), coalesce(sum(pending + ambiguous + held), 0),"
+            " coalesce(sum(settled), 0) FROM ledger.balance WHERE tenant_id = ANY(%s)",
             (tenants,),
         ).fetchone()
         parked = ledger.execute(
@@ -168,59 +179,109 @@ def _progress(stack: LiveStack, books: Books) -> tuple[int, int, int]:
         ).fetchone()
     assert balance is not None
     assert parked is not None
-    return int(balance[0]), int(balance[1]), int(parked[0])
+    seen = Progress(
+        expected_events=books.events,
+        expected_units=sum(units for _, units in books.windows.values()),
+        events=int(balance[0]),
+        waiting=int(balance[1]),
+        settled=int(balance[2]),
+        parked=int(parked[0]),
+    )
+    witness.saw(seen, books, lambda: judge(stack, books))
+    return seen
 
 
 def await_settled(stack: LiveStack, books: Books, deadline_s: float = 90) -> None:
-    until(
-        lambda: f"settled; now {_progress(stack, books)} of {books.events} events",
-        lambda: settled(stack, books),
-        deadline_s,
-    )
+    until(lambda: f"settled; {_progress(stack, books)}", lambda: settled(stack, books), deadline_s)
 
 
-def assert_exact(stack: LiveStack, books: Books, *, doubted: int = 0) -> None:
+def assert_exact(
+    stack: LiveStack, books: Books, *, doubted: int = 0, redriven: int = 0, by_hour: bool = True
+) -> None:
     """Registry = ledger = Stripe = what was expected, per tenant, metric and window.
 
     Args:
         stack: where it all happened.
         books: what was expected.
         doubted: meter events that were parked as ambiguous on the way, and settled since.
+        redriven: the same, refused and redriven. What Stripe took back without naming it need not
+            be at Stripe then, as long as the ledger lists it as doubt.
+        by_hour: whether Stripe has everything in its own hour; what was carried is not.
+
+    Raises:
+        AssertionError: with the figures, and every difference.
     """
-    tenants = sorted(books.tenants)
+    verdict = judge(stack, books, doubted=doubted, redriven=redriven, by_hour=by_hour)
+    assert verdict.exact, "\n".join((str(verdict), *verdict.differences))
+
+
+def judge(
+    stack: LiveStack, books: Books, *, doubted: int = 0, redriven: int = 0, by_hour: bool = True
+) -> Verdict:
+    """The same, as figures; what a drill reports."""
+    decided = {"ambiguous": doubted, "refused": redriven}
+    expected = books.expected({reason: number for reason, number in decided.items() if number})
+    verdict = compare(expected, read(stack, books.tenants, redriven=redriven), by_hour=by_hour)
+    witness.judged(books, verdict)
+    _progress(stack, books)
+    return verdict
+
+
+def read(stack: LiveStack, names: Iterable[str], *, redriven: int = 0) -> Seen:
+    """What the books hold of some tenants, by SQL and from the stand-in's own memory."""
+    tenants = sorted(names)
     with psycopg.connect(stack.facts["postgres_dsn"]) as service:
-        registry = service.execute(
-            "SELECT (SELECT count(*) FROM metering.usage_key WHERE tenant_id = ANY(%s)),"
-            " (SELECT count(*) FROM metering.usage_conflict WHERE tenant_id = ANY(%s))",
-            (tenants, tenants),
-        ).fetchone()
+        keys = service.execute(
+            "SELECT tenant_id, event_key FROM metering.usage_key WHERE tenant_id = ANY(%s)",
+            (tenants,),
+        ).fetchall()
+        conflicts = service.execute(
+            "SELECT tenant_id, count(*) FROM metering.usage_conflict WHERE tenant_id = ANY(%s)"
+            " GROUP BY 1",
+            (tenants,),
+        ).fetchall()
     with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
         rows = ledger.execute(
             "SELECT tenant_id, metric, extract(epoch FROM window_start)::bigint, events, total,"
-            " settled, pending, held, dead, ambiguous FROM ledger.balance"
-            " WHERE tenant_id = ANY(%s)",
+            " decided, settled, abs(pending) + abs(held) + abs(dead) + abs(ambiguous)"
+            " FROM ledger.balance WHERE tenant_id = ANY(%s)",
             (tenants,),
         ).fetchall()
         parked = ledger.execute(
-            "SELECT reason, count(*) FROM ledger.parked WHERE tenant_id = ANY(%s) GROUP BY 1",
+            "SELECT tenant_id, reason, count(*) FROM ledger.parked WHERE tenant_id = ANY(%s)"
+            " GROUP BY 1, 2",
             (tenants,),
         ).fetchall()
-    assert registry == (books.identities, books.conflicts)
-    expected = {w: (count, units) for w, (count, units) in books.windows.items()}
-    ledger_has = {(r[0], r[1], r[2]): (int(r[3]), int(r[4])) for r in rows}
-    assert ledger_has == expected
-    assert {(r[0], r[1], r[2]): int(r[5]) for r in rows} == {
-        window: units for window, (_, units) in expected.items()
-    }
-    assert sum(int(value) for r in rows for value in r[6:]) == 0
-    assert dict(parked) == dict(books.review) | ({"ambiguous": doubted} if doubted else {})
-    assert _stripe(stack, {f"cus_{t}" for t in tenants}) == books.sums
+    counted, refused = _stripe(stack, {f"cus_{t}" for t in tenants})
+    return Seen(
+        keys=Counter((tenant, key) for tenant, key in keys),
+        conflicts={tenant: int(number) for tenant, number in conflicts},
+        windows={(r[0], r[1], int(r[2])): Row(*(int(value) for value in r[3:])) for r in rows},
+        parked={(tenant, reason): int(number) for tenant, reason, number in parked},
+        stripe=counted,
+        doubted=tuple(e for e in refused if _doubted(stack, e)) if redriven else (),
+    )
 
 
-def _stripe(stack: LiveStack, customers: set[str]) -> dict[tuple[str, str], int]:
-    sums: Counter[tuple[str, str]] = Counter()
+def _stripe(
+    stack: LiveStack, customers: set[str]
+) -> tuple[tuple[Counted, ...], tuple[Counted, ...]]:
+    """The meter events that count, and those that were accepted and taken back."""
+    found: dict[bool, list[Counted]] = {True: [], False: []}
     for event in stack.stand_in.oracle():
-        if event["customer"] in customers:
-            assert event["counted"] == 1, f"counted {event['counted']} times: {event}"
-            sums[event["customer"], event["event_name"]] += int(event["value"])
-    return dict(sums)
+        if event["customer"] in customers and not event["cancelled"]:
+            name, at_s = event["event_name"], int(event["timestamp"])
+            units = int(event["value"])
+            one = Counted(event["customer"], name, at_s, event["identifier"], units)
+            found[not event["refused"]].append(one)
+    return tuple(found[True]), tuple(found[False])
+
+
+def _doubted(stack: LiveStack, event: Counted) -> bool:
+    """Whether the ledger lists its cell as doubt, for no report has named it."""
+    text = (
+        "SELECT count(*) FROM ledger.doubt d JOIN ledger.meter_event m USING (customer, event_name,"
+        " window_start, window_end) WHERE m.identifier = %s AND d.settled_at IS NULL AND NOT EXISTS"
+        " (SELECT FROM ledger.rejection r WHERE r.identifier = m.identifier)"
+    )
+    return ledger_number(stack, text, event.identifier) > 0

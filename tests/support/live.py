@@ -11,10 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.stripe_sandbox.client import StandIn
+from tests.support import witness
 from tests.support.stack import Stack, open_stack
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class WatchedStandIn(StandIn):
+    """A stand-in whose orders a drill's report tells of."""
+
+    def arm(self, **fault: object) -> Mapping[str, Any]:
+        words = ", ".join(f"{name} {value}" for name, value in fault.items())
+        witness.did(f"Stripe from now on: {words}")
+        return super().arm(**fault)
+
+    def clear_faults(self) -> None:
+        witness.did("Stripe is well again")
+        super().clear_faults()
+
+    def change_settings(self, **changes: object) -> None:
+        witness.did(f"Stripe from now on: {changes}")
+        super().change_settings(**changes)
 
 
 @dataclass(slots=True)
@@ -29,18 +47,27 @@ class LiveWorker:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def name(self) -> str:
+        return self.log.stem.removeprefix("test-")
+
+    def signal(self, number: signal.Signals) -> None:
+        witness.did(f"{number.name} to worker {self.name}")
+        self.process.send_signal(number)
+
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self.process.wait(10)
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
-        self.process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
         return self.process.wait(30)
 
     def await_death(self, deadline_s: float = 60) -> int:
         """The return code, once it has died by itself."""
         until(lambda: f"death of {self.log.name}", lambda: not self.alive, deadline_s)
+        witness.did(f"worker {self.name} died, return code {self.process.returncode}")
         return int(self.process.returncode)
 
 
@@ -62,7 +89,7 @@ class LiveStack:
     @property
     def stand_in(self) -> StandIn:
         """Stripe, as far as this stack is concerned."""
-        return StandIn(self.facts["stripe_url"])
+        return WatchedStandIn(self.facts["stripe_url"])
 
     def start_worker(self, name: str, *, crash_at: str = "", **settings: object) -> LiveWorker:
         """A worker with the data directory of that name, which it keeps over restarts.
@@ -93,6 +120,8 @@ class LiveStack:
                 start_new_session=True,
             )
         worker = LiveWorker(process, data_dir, log)
+        how = {**({"crash_at": crash_at} if crash_at else {}), **settings}
+        witness.did(f"worker {worker.name} started{f' with {how}' if how else ''}")
         self.workers.append(worker)
         return worker
 
@@ -115,9 +144,10 @@ class LiveStack:
             return bool(fresh and facts["parts"][part]["state"] == "ready")
 
         until(lambda: f"{part} to come back", back, deadline_s)
+        witness.did(f"{part} is back")
 
     def tailrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "streams.cli.main", *arguments, "--dir", str(self.directory)],
             cwd=ROOT,
             capture_output=True,
@@ -125,6 +155,9 @@ class LiveStack:
             check=False,
             timeout=180,
         )
+        last = done.stdout.strip().rpartition("\n")[2]
+        witness.did(f"tailrace {' '.join(arguments)}: exit code {done.returncode}, {last}")
+        return done
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from sandbox import facts, install, secrets
 from sandbox.installation import Address, Installation
 from sandbox.paths import Paths, write_json
 from sandbox.stripe import API_KEY
+from tests.support import witness
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +91,7 @@ class NativeStack:
         return read_facts(self.directory)
 
     def kill(self, part: str, number: signal.Signals = signal.SIGKILL) -> None:
+        witness.did(f"{number.name} to {part}")
         os.kill(self._pid(part), number)
 
     def restart(self, part: str) -> None:
@@ -134,6 +136,7 @@ class NativeStack:
         return int(pid or 0)
 
     def _command(self, *arguments: str) -> None:
+        witness.did(f"tailrace sandbox {' '.join(arguments)}")
         done = subprocess.run(
             [sys.executable, "-m", "sandbox", *arguments, "--dir", str(self.directory)],
             cwd=ROOT,
