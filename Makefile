@@ -33,8 +33,8 @@ stack: sync ## a local stack that stays up: Postgres, Kafka, Connect, stand-in, 
 demo: sync ## the whole story on a real stack, proved and cleaned up
 	@$(BIN)/tailrace demo
 
-drill: sync ## the faults, on the real stack, with a report
-	$(BIN)/pytest tests/drills -m drill
+drill: sync ## every fault on the real stack, judged and reported in build/drills
+	$(BIN)/tailrace drill run --all
 
 bench: sync ## speed beside what people would use instead, in one run
 	$(BIN)/python -m tests.bench

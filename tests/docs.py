@@ -31,21 +31,21 @@ def publication() -> str:
         "The identifier never changes. The idempotency key `identifier.g{n}` moves on only after "
         "a received error. Doubt (`ambiguous`) is sticky: only a success or a duplicate ends it, "
         "so a refusal of an attempt in doubt stays ambiguous.",
-        _table(("row", "seen", "meaning"), [(f"`{n}`", seen, m) for n, seen, m in contract()]),
+        table(("row", "seen", "meaning"), [(f"`{n}`", seen, m) for n, seen, m in contract()]),
         "## Codes that a row knows by name",
-        _table(
+        table(
             ("row", "codes"),
             [(f"`{row}`", _listed(sorted(names))) for row, names in codes().items()],
         ),
         "## Exceptions that prove that nothing was sent",
         "The cause decides, not the library's wrapper. A redirect's exceptions never prove it, and "
         "every exception that is not here proves nothing: `maybe_sent`.",
-        _table(
+        table(
             ("exception, with its subclasses", "why"),
             [(f"`aiohttp.{kind.__name__}`", why) for kind, why in NEVER_SENT.items()],
         ),
         "## Fences",
-        _table(("fence", "ours", "Stripe's"), fences),
+        table(("fence", "ours", "Stripe's"), fences),
         "## Retries",
         f"Delays are random between 0 and a ceiling that doubles from {backoff.base_ms} ms to "
         f"{backoff.cap_ms // 1_000} s; `Retry-After` wins. After {policy.attempts_max} failures "
@@ -60,9 +60,12 @@ def publication() -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {"docs/publication.md": publication}
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; a bar within a cell would end it."""
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

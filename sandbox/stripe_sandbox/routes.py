@@ -4,6 +4,7 @@ In: a request that passed the gates. Out: a `Reply` and facts. Each endpoint is 
 `Routes`; they read the state and change nothing themselves.
 """
 
+import hashlib
 import re
 from collections.abc import Callable
 from typing import Final, Literal, cast
@@ -32,6 +33,7 @@ class Routes:
         newer = NewerMeterEvents(state, events)
         self._table: tuple[tuple[str, re.Pattern[str], Callable[..., Result]], ...] = (
             ("GET", re.compile(r"/v1/account"), self._account),
+            ("POST", re.compile(r"/v1/customers"), self._create_customer),
             ("GET", re.compile(r"/v1/customers/(?P<identity>[^/]+)"), self._customer),
             ("GET", re.compile(r"/v1/subscriptions"), self._list_subscriptions),
             ("POST", re.compile(r"/v1/billing/meter_events"), events.create),
@@ -83,6 +85,19 @@ class Routes:
         if self._settings.unknown_customer(identity):
             raise RefusedError(errors.not_found("customer", identity))
         return Reply(200, {"id": identity, "object": "customer", "livemode": False}), ()
+
+    def _create_customer(self, request: ApiRequest, now_us: int) -> Result:
+        values = parameters.nested(request.form, ("name", "email", "description", "expand"))
+        # Nothing is to be remembered: whoever is not unknown exists.
+        digest = hashlib.sha256(f"{now_us}\n{request.fingerprint()}".encode()).hexdigest()
+        body: Body = {
+            "id": f"cus_{digest[:14]}",
+            "object": "customer",
+            "created": now_us // US_PER_S,
+            "name": parameters.text(values, "name"),
+            "livemode": False,
+        }
+        return Reply(200, body), ()
 
     def _list_subscriptions(self, request: ApiRequest, now_us: int) -> Result:
         wanted = request.query.get("customer")

@@ -29,6 +29,8 @@ API_VERSION: Final = "2026-10-28.endive"
 """Pinned: without it a new release of the library would change what Stripe answers."""
 
 DEFAULT_API_BASE: Final = "https://api.stripe.com"
+STREAM_BASE: Final = "https://meter-events.stripe.com"
+"""Where Stripe itself takes streams; whoever stands in for it has one address."""
 
 METER_EVENTS_PATH: Final = "/v1/billing/meter_events"
 
@@ -131,7 +133,7 @@ class StripeSink:
         )
         self.client = stripe.StripeClient(
             settings.api_key,
-            base_addresses={"api": settings.api_base, "meter_events": settings.api_base},
+            base_addresses={"api": settings.api_base, "meter_events": _stream_base(settings)},
             http_client=Transport(self._session, limits),
             max_network_retries=0,
             stripe_version=API_VERSION,
@@ -263,6 +265,10 @@ class StripeSink:
                 async for row in page.auto_paging_iter()
             ]
         )
+
+
+def _stream_base(settings: StripeSettings) -> str:
+    return STREAM_BASE if settings.api_base == DEFAULT_API_BASE else settings.api_base
 
 
 def _live_meter(meter: stripe.billing.Meter) -> LiveMeter:

@@ -26,6 +26,7 @@ class Listed(NamedTuple):
 COMMANDS: Final[Mapping[str, Listed]] = {
     "demo": Listed("sandbox_commands", "The whole story on a real stack, proved at the end."),
     "sandbox": Listed("sandbox_commands", "The stack on this computer: up, down, status, clock."),
+    "drill": Listed("drill", "Break the real stack and see: list, run; ask Stripe: stripe-facts."),
     "stripe-sandbox": Listed("sandbox_commands", "The Stripe stand-in alone, until Ctrl-C."),
     "worker": Listed("worker_command", "Run one worker: admission, facts, publishing."),
     "webhook": Listed("webhook", "Take Stripe's reports of what it accepted and took back."),

@@ -19,21 +19,42 @@ _AS_THEY_ARE = {
 }
 
 
+def from_checkout(module: str, load: Load = import_module, what: str = "the sandbox comes") -> Any:
+    """A module that a checkout of the repository has and an installed wheel has not.
+
+    Args:
+        module: its full name.
+        load: imports it.
+        what: what comes with a checkout, for the message.
+
+    Raises:
+        ConfigurationError: it is not there.
+    """
+    if not _is_there(module):
+        raise ConfigurationError(
+            f"{module}: not installed; {what} with a checkout of the repository, not "
+            "with the package",
+            fix="clone the repository, `make sync`, and run `.venv/bin/tailrace` there",
+        )
+    with Importing():
+        return load(module)
+
+
+def _is_there(module: str) -> bool:
+    """A package of that name may be anybody's: its parts need not be there."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def hand_on(module: str, arguments: list[str], load: Load = import_module) -> int:
     """Runs another command line in this process; the exit code is that one's own.
 
     Raises:
         ConfigurationError: the package is not there; an installed wheel does not hold it.
     """
-    if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
-        raise ConfigurationError(
-            f"{module}: not installed; the sandbox comes with a checkout of the repository, not "
-            "with the package",
-            fix="clone the repository, `make sync`, and run `.venv/bin/tailrace` there",
-        )
-    with Importing():
-        run = load(module).run
-    return int(run(arguments))
+    return int(from_checkout(module, load).run(arguments))
 
 
 sandbox_app = typer.Typer(rich_markup_mode=None, add_completion=False)
