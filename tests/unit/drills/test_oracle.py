@@ -161,6 +161,10 @@ PLANTED: dict[str, tuple[Callable[[Seen], Seen], dict[str, int]]] = {
     "an item is gone": (lambda s: replace(s, parked={("a", "conflict"): 1}), {"lost": 1}),
     "a meter event is not at Stripe": (with_stripe(FIRST), {"lost": 9}),
     "Stripe counts an identifier again": (with_stripe(FIRST, SECOND, SECOND), {"double": 9}),
+    "Stripe counts one again and lacks another, so that the sum is right": (
+        with_stripe(FIRST, *[SECOND._replace(units=3)] * 3),
+        {"double": 6, "lost": 6},
+    ),
     "Stripe has an amount under two identifiers": (
         with_stripe(FIRST, SECOND, SECOND._replace(identifier="m3")),
         {"double": 9},

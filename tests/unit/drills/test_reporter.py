@@ -112,7 +112,8 @@ NOBODY_KNOWS = dict.fromkeys(ZEROS)
 
 def test_the_summary_says_of_each_what_the_oracle_said(run: Run) -> None:
     result = run()
-    assert result.ret == 1
+    # Of the drills only the good one passes; `leaky` passes too, until its fixture ends.
+    result.assert_outcomes(passed=3, failed=4, skipped=1, errors=1)
     summary = run.read("summary.json")
     assert all(isinstance(one.pop("seconds"), float) for one in summary)
     assert summary == [

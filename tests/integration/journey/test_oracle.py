@@ -1,0 +1,76 @@
+"""The oracle of all drills on real books: what is planted there is counted, and under its name."""
+
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import requests
+
+from tests.support.books import (
+    Books,
+    Use,
+    assert_exact,
+    await_settled,
+    judge,
+    scattered,
+    write,
+)
+from tests.support.live import LiveStack
+from tests.support.oracle import Verdict
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+def figures(verdict: Verdict) -> dict[str, int]:
+    return {name: number for name, number in verdict.figures.items() if number}
+
+
+def without(books: Books, key: tuple[str, str]) -> Books:
+    """Books of a service that does not remember one of its uses."""
+    fewer = Books()
+    for each, use in books.uses.items():
+        if each != key:
+            fewer.note(use)
+    fewer.tenants |= books.tenants
+    return fewer
+
+
+def test_what_is_planted_is_found(stack: LiveStack) -> None:
+    books = Books()
+    write(stack, scattered("planted", 40, tenants=3, seed=71), books)
+    await_settled(stack, books)
+    assert_exact(stack, books)
+
+    at = datetime.now(UTC) - timedelta(hours=4)  # noqa: TID251 - a service lives now
+    lost = deepcopy(books)
+    lost.note(Use("planted-0", "exports", "never-recorded", 5, at))
+    verdict = judge(stack, lost)
+    assert figures(verdict) == {"lost": 1}
+    assert verdict.differences == ("registry: planted-0 never-recorded is missing",)
+    with pytest.raises(AssertionError, match="lost 1 · double 0"):
+        assert_exact(stack, lost)
+
+    once = next(k for k, u in books.uses.items() if u.fate == "once" and u.metric == "exports")
+    # Registry, ledger and Stripe have it, and nobody has recorded it.
+    assert judge(stack, without(books, once)).phantom > 0
+
+    moved = without(books, once)
+    moved.note(replace(books.uses[once], occurred_at=at - timedelta(hours=20)))
+    assert figures(judge(stack, moved)) == {"misattributed": 1}
+
+    foreign = {
+        "event_name": "exports",
+        "identifier": "foreign",
+        "timestamp": str(int(books.uses[once].occurred_at.timestamp())),
+        "payload[stripe_customer_id]": f"cus_{once[0]}",
+        "payload[value]": "3",
+    }
+    sent = requests.post(
+        f"{stack.facts['stripe_url']}/v1/billing/meter_events",
+        data=foreign,
+        headers={"Authorization": "Bearer sk_test_foreign"},
+        timeout=10,
+    )
+    assert sent.status_code == 200, sent.text
+    assert figures(judge(stack, books)) == {"double": 3}
