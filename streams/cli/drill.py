@@ -20,7 +20,7 @@ from streams.settings import load, read_file
 from streams.stripe_access import command_settings
 
 PAUSE_S: Final = 2.0
-"""Between two looks at Stripe's sums or reports; its sandboxes take 25 requests a second."""
+"""Between the first two looks at Stripe's sums or reports."""
 
 app = new_app(
     "Drills: the real stack is broken on purpose, and an oracle compares what the service recorded "

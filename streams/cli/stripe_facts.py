@@ -146,7 +146,7 @@ class Asking:
 
         Args:
             wait_s: how long to wait for what Stripe does after its answer.
-            pause_s: between two looks.
+            pause_s: between the first two looks.
             heard: is told of each answer.
 
         Raises:

@@ -28,6 +28,8 @@ PREFIX: Final = "tailrace_facts"
 """Of the meters, which stay in the account: the next run finds them there."""
 
 MINUTE_S: Final = 60
+PAUSE_S_MAX: Final = 30.0
+"""Reads are counted: an account has as few as 10,000 in a month."""
 
 Seen = dict[str, Any]
 """An answer as data."""
@@ -56,7 +58,7 @@ class Lab:
             sink: Stripe.
             clock: the time.
             wait_s: how long to wait for what Stripe does after its answer.
-            pause_s: between two looks.
+            pause_s: between the first two looks; later ones are further apart.
         """
         self.sink = sink
         self.clock = clock
@@ -206,10 +208,12 @@ class Lab:
             StillOpenError: it never was.
         """
         began_s = self.clock.elapsed_s()
+        pause_s = self._pause_s
         while not await condition():
             if self.clock.elapsed_s() - began_s > self._wait_s:
                 raise StillOpenError(f"not within {self._wait_s:g} s: {what}")
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.2, PAUSE_S_MAX)
         return round(self.clock.elapsed_s() - began_s, 3)
 
     async def settle(self, read: Callable[[], Awaitable[Decimal]], expected: Decimal) -> Decimal:

@@ -83,7 +83,10 @@ def run(names: Sequence[str], *, everything: bool, out: Path | None, folder: Pat
     wanted = _chosen(names, drills)
     reason = _missing(os.environ)
     if reason:
-        raise ConfigurationError(f"no drill can run here: {reason}", fix="`tailrace sandbox up`")
+        raise ConfigurationError(
+            f"no drill can run here: {reason}",
+            fix="`tailrace sandbox up` tells the way out of each",
+        )
     chosen = [f"--drill={name}" for name in wanted] or ["--drill-full"]
     where = [] if out is None else [f"--drill-out={Path.cwd() / out}"]
     watch = _Watch()
@@ -93,9 +96,11 @@ def run(names: Sequence[str], *, everything: bool, out: Path | None, folder: Pat
     outcomes = [] if watch.reporter is None else list(watch.reporter.outcomes.values())
     if not outcomes or code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
         raise ConfigurationError(f"pytest ended with {code}", fix="see what it printed")
-    not_run = [outcome.not_run for outcome in outcomes if outcome.not_run is not None]
-    if len(not_run) == len(outcomes):
-        raise UnavailableError(f"not run: {not_run[0]}", fix="run it on a machine that has it")
+    if not any(outcome.begun and outcome.not_run is None for outcome in outcomes):
+        why = outcomes[0].not_run or "what it needs could not be started, see above"
+        raise UnavailableError(f"not run: {why}", fix="run it on a machine that has it")
+    if everything:
+        terminal.say("`python -m tests.drills.page` writes docs/drills.md from this run")
     return FINE if code == pytest.ExitCode.OK else FINDING
 
 

@@ -3,6 +3,7 @@
 A drill is `ok` only if it passed *and* the oracle found nothing: without a verdict it is not.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import Any
 
 from tests.drills.drill import Drill
 from tests.support.oracle import Verdict
-from tests.support.witness import Witness
+from tests.support.witness import Moment, Witness
 
 FIGURES = tuple(Verdict().figures)
 STEPS_MAX = 400
@@ -32,6 +33,8 @@ class Outcome:
     """What pytest says of a failure."""
     not_run: str | None = None
     """Why it could not be made here."""
+    begun: bool = True
+    """Whether it had what it needs, a stack above all."""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -112,7 +115,7 @@ class Outcome:
     def _story(self) -> Iterator[str]:
         told = [
             (first.at_s, what, sum(1 for _ in rest) + 1)
-            for what, moments in groupby(self.witness.actions, lambda moment: moment.what)
+            for what, moments in groupby(self._moments(), lambda moment: moment.what)
             for first, rest in [(next(moments), moments)]
         ]
         for at_s, what, times in told[:STEPS_MAX]:
@@ -121,6 +124,17 @@ class Outcome:
             yield f"- and {len(told) - STEPS_MAX} more steps"
         if not told:
             yield "- nothing"
+
+    def _moments(self) -> Iterator[Moment]:
+        """What was done, and before each step how far it was."""
+        looks = deque(self.witness.progress)
+        for action in self.witness.actions:
+            seen = None
+            while looks and looks[0][0] <= action.at_s:
+                seen = looks.popleft()
+            if seen is not None:
+                yield Moment(seen[0], f"*{seen[1]}*")
+            yield action
 
     def _evidence(self) -> Iterator[str]:
         verdict = self.verdict

@@ -103,6 +103,7 @@ class Reporter:
                     witness=witness,
                     problem=report.longreprtext if report.failed else "",
                     not_run=_why_not(report),
+                    begun=report.when != "setup",
                 )
             )
         return report

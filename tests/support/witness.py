@@ -81,8 +81,8 @@ class Witness:
 
     @property
     def worst(self) -> tuple[float, Progress] | None:
-        """When most was pending."""
-        return max(self.progress, key=lambda seen: seen[1].pending, default=None)
+        """When most was pending; the last of such moments, for it was the failure that kept it."""
+        return max(self.progress, key=lambda seen: (seen[1].pending, seen[0]), default=None)
 
 
 _LISTENING: Final[ContextVar[Witness | None]] = ContextVar("witness", default=None)
@@ -112,8 +112,9 @@ def saw(progress: Progress, books: object, judge: Callable[[], object]) -> None:
     if witness is None:
         return
     witness.judges[id(books)] = judge
-    if not witness.progress or witness.progress[-1][1] != progress:
-        witness.progress.append((witness.at_s, progress))
+    if [seen for _, seen in witness.progress[-2:]] == [progress, progress]:
+        witness.progress.pop()  # of the same state its first and its last moment are enough
+    witness.progress.append((witness.at_s, progress))
 
 
 def seeded(name: str, seed: int) -> None:

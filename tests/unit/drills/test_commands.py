@@ -33,6 +33,13 @@ def test_bad(figure):
 def test_elsewhere():
     not_run("no second machine")
 
+@pytest.fixture
+def broken():
+    raise OSError("no port is free")
+
+def test_unprepared(broken):
+    pass
+
 def test_stopped():
     raise KeyboardInterrupt
 """
@@ -112,6 +119,13 @@ def test_a_drill_that_cannot_run_here_says_why(made: Made) -> None:
     assert "error: not run: no second machine" in done.stderr
 
 
+def test_a_drill_whose_stack_does_not_start_is_not_judged(made: Made) -> None:
+    done = made.run("unprepared")
+    assert done.returncode == 69
+    assert "no port is free" in done.stdout
+    assert made.summary == {"unprepared": False}
+
+
 def test_stopped_is_not_done(made: Made) -> None:
     assert made.run("--all").returncode == 130
     assert not (made.out / "full.json").exists()
@@ -122,7 +136,7 @@ def test_a_full_run_leaves_its_record(made: Made) -> None:
     assert made.run("--all").returncode == 1
     record = msgspec.json.decode((made.out / "full.json").read_bytes())
     assert [one["name"] for one in record["drills"]] == [
-        "fine", "bad-lost", "bad-double", "elsewhere",
+        "fine", "bad-lost", "bad-double", "elsewhere", "unprepared",
     ]  # fmt: skip
 
 

@@ -150,6 +150,7 @@ def test_a_report_tells_what_was_done_seen_and_found(run: Run) -> None:
     assert "compared: 3 identities." in fine
     worst = next(line for line in fine.splitlines() if line.startswith("| worst"))
     assert "10 of 10 units pending" in worst
+    assert "s: *3 of 3 events admitted, 0 of 10 units pending" in fine
     broken = run.report("broken")
     assert broken.startswith("# broken: FAILED\n\nEnds before it has judged itself.\n\n**lost 1")
     assert "- registry: acme one is missing" in broken

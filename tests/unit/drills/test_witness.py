@@ -1,0 +1,41 @@
+"""What a witness keeps of a drill."""
+
+from tests.support import witness
+from tests.support.oracle import Verdict
+from tests.support.witness import Progress, witnessed
+
+
+def seen(settled: int) -> Progress:
+    return Progress(3, 10, 3, 10 - settled, settled, 0)
+
+
+def look(*settled: int) -> None:
+    for each in settled:
+        witness.saw(seen(each), look, lambda: None)
+
+
+def test_of_a_state_that_lasts_its_ends_are_kept_and_the_worst_is_its_last() -> None:
+    with witnessed() as one:
+        look(4, 0, 0, 0, 0, 10)
+    assert [progress.settled for _, progress in one.progress] == [4, 0, 0, 10]
+    assert one.worst == one.progress[2]
+    assert one.worst[1].pending == 10
+
+
+def test_the_last_word_on_the_same_books_counts() -> None:
+    first, second = object(), object()
+    with witnessed() as one:
+        witness.judged(first, Verdict(stuck=5))
+        witness.judged(second, Verdict(lost=1))
+        witness.judged(first, Verdict())
+    assert one.verdict == Verdict(lost=1)
+
+
+def test_nobody_listens_outside_of_a_drill() -> None:
+    with witnessed() as one:
+        pass
+    look(1)
+    witness.did("something")
+    witness.seeded("acme", 1)
+    witness.judged(object(), Verdict())
+    assert (one.actions, one.progress, one.seeds, one.verdict) == ([], [], {}, None)
