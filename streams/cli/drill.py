@@ -42,7 +42,7 @@ def run(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...",
+            metavar="NAME",
             help="As `list` names them, or how several begin.",
             show_default=False,
         ),
