@@ -2,7 +2,8 @@
 
 In: tests marked `drill`. Out: NAME.md for each and summary.json for all of a run, written as soon
 as a drill is over; full.json after a run of all of them. A drill that the oracle has not judged
-fails, whatever it asserted itself, and one that fails on the way is judged where it stands.
+fails, whatever it asserted itself, and one that fails on the way is judged where it stands. What
+is written into `Books` is judged by itself; a drill with another measure says `witness.judged`.
 """
 
 import contextlib
