@@ -36,6 +36,14 @@ def without(books: Books, key: tuple[str, str]) -> Books:
     return fewer
 
 
+def post(stack: LiveStack, path: str, form: dict[str, str]) -> None:
+    """A request to Stripe that is not the product's."""
+    url = f"{stack.facts['stripe_url']}/v1/billing/{path}"
+    key = {"Authorization": "Bearer sk_test_foreign"}
+    answer = requests.post(url, data=form, headers=key, timeout=10)
+    assert answer.status_code == 200, answer.text
+
+
 def test_what_is_planted_is_found(stack: LiveStack) -> None:
     books = Books()
     write(stack, scattered("planted", 40, tenants=3, seed=71), books)
@@ -66,11 +74,8 @@ def test_what_is_planted_is_found(stack: LiveStack) -> None:
         "payload[stripe_customer_id]": f"cus_{once[0]}",
         "payload[value]": "3",
     }
-    sent = requests.post(
-        f"{stack.facts['stripe_url']}/v1/billing/meter_events",
-        data=foreign,
-        headers={"Authorization": "Bearer sk_test_foreign"},
-        timeout=10,
-    )
-    assert sent.status_code == 200, sent.text
+    post(stack, "meter_events", foreign)
     assert figures(judge(stack, books)) == {"double": 3}
+    cancel = {"event_name": "exports", "type": "cancel", "cancel[identifier]": "foreign"}
+    post(stack, "meter_event_adjustments", cancel)
+    assert_exact(stack, books)
