@@ -95,7 +95,7 @@ class Outcome:
         yield f"- began {self.began:%Y-%m-%d %H:%M:%S} UTC, took {self.seconds:.1f} s"
         seeds = ", ".join(f"{name} {seed}" for name, seed in self.witness.seeds.items())
         yield f"- seeds of the usage: {seeds or 'none'}"
-        yield from ("", "## Before, at the failure, after", "")
+        yield from ("", "## Pending: before, at the failure, after", "")
         yield from self._progress()
         yield from ("", "## What was done", "")
         yield from self._story()
@@ -109,7 +109,8 @@ class Outcome:
             return
         yield "| | at | |"
         yield "| --- | ---: | --- |"
-        for when, (at_s, progress) in (("before", seen[0]), ("worst", worst), ("after", seen[-1])):
+        looks = (("first look", seen[0]), ("most pending", worst), ("at the end", seen[-1]))
+        for when, (at_s, progress) in looks:
             yield f"| {when} | {at_s:.1f} s | {progress} |"
 
     def _story(self) -> Iterator[str]:

@@ -148,7 +148,7 @@ def test_a_report_tells_what_was_done_seen_and_found(run: Run) -> None:
     assert "seeds of the usage: acme 7" in fine
     assert "SIGKILL to worker 1 (3 times)" in fine
     assert "compared: 3 identities." in fine
-    worst = next(line for line in fine.splitlines() if line.startswith("| worst"))
+    worst = next(line for line in fine.splitlines() if line.startswith("| most pending"))
     assert "10 of 10 units pending" in worst
     assert "s: *3 of 3 events admitted, 0 of 10 units pending" in fine
     broken = run.report("broken")
