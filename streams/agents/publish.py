@@ -43,6 +43,8 @@ class Lent:
 
     claim: Claim
     asked_at_s: float
+    probe: bool = False
+    """Whether its answer tells all lanes if the sink is back."""
 
     def ledger_now_us(self, elapsed_s: float) -> int:
         """The ledger's time now, never too early: the way back of the claim counts as passed."""
@@ -143,7 +145,7 @@ class Publisher:
         self._lent += len(claims)
         self.figures.claimed += len(claims)
         for claim in claims:
-            await put(Lent(claim, asked_at_s))
+            await put(Lent(claim, asked_at_s, probe=self.breaker.state == "half_open"))
         return len(claims)
 
     async def rest(self, pause_s: float) -> None:
@@ -184,12 +186,14 @@ class Publisher:
         permission = may_send(claim, self._policy, now_us)
         match permission:
             case Wait() | Fenced() | TooOld():
+                self._return_probe(lent)
                 return settle_unsent(claim, permission, self._policy)
             case Send():
                 pass
             case _ as unreachable:
                 assert_never(unreachable)
         if (reason := self._unsent(claim, now_us)) is not None:
+            self._return_probe(lent)
             return self._settle(claim, NotSent(reason))
         self.figures.attempts += 1
         observation = await self._sink.send(claim, claim.idempotency_key)
@@ -204,6 +208,10 @@ class Publisher:
             # Claimed before it opened. Sent now it would most likely only become a doubt.
             return "the sink is down for all"
         return None
+
+    def _return_probe(self, lent: Lent) -> None:
+        if lent.probe:
+            self.breaker = self.breaker.unspent(self._elapsed_ms())
 
     def _settle(self, claim: Claim, observation: Observation, *, sent: bool = False) -> Settlement:
         # As others found it: this attempt's own failure says nothing about whether it is alone.

@@ -77,6 +77,12 @@ class Breaker:
             return self, False
         return replace(self, state="half_open", until_ms=now_ms + self.policy.probe_ms), True
 
+    def unspent(self, now_ms: int) -> "Breaker":
+        """The probe turned out not to be sendable and told nothing: another may go at once."""
+        if self.state != "half_open":
+            return self
+        return replace(self, state="open", until_ms=now_ms)
+
     def succeeded(self) -> "Breaker":
         """Some request was answered by the sink itself: it is up for all."""
         return Breaker(self.policy)

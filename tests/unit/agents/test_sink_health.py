@@ -2,13 +2,16 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from streams.core.instant import HOUR_US, SECOND_US
 from streams.core.observation import Answer, MaybeSent, NotSent
 from tests.unit.agents.lanes import (
     DOWN,
     LIMITS,
+    NOW_US,
     REFUSED_KEY,
     THROTTLED,
     Bench,
@@ -86,6 +89,44 @@ async def test_a_probe_is_spent_only_when_there_is_something_to_probe_with(
     assert bench.sink_state() == "open"
     bench.ledger.waiting = [claim()]
     assert await bench.look() == 1, "an empty look must not cost thirty seconds"
+
+
+@pytest.mark.parametrize(
+    "unsendable",
+    [
+        {"possibly_executed": True, "first_attempt_at_us": NOW_US - 23 * HOUR_US},
+        {"timestamp_s": NOW_US // SECOND_US + 3_600},
+        {"timestamp_s": NOW_US // SECOND_US - 34 * 86_400 - 1},
+        {"lease_until_us": NOW_US + 2 * SECOND_US},
+    ],
+    ids=["in doubt for too long", "dated ahead", "too old", "lease too short"],
+)
+async def test_a_probe_that_may_not_be_sent_is_not_spent(
+    bench: Bench, unsendable: dict[str, Any]
+) -> None:
+    """After a long outage many lanes are in doubt for too long: none may cost thirty seconds."""
+    await bench.fails(5)
+    bench.clock.now_s += 1
+    bench.ledger.waiting = [claim(1, **unsendable), claim(2)]
+    before = len(bench.sink.sent)
+    assert await bench.look() == 1
+    await bench.publish()
+    assert len(bench.sink.sent) == before
+    assert await bench.look() == 1
+    assert (await bench.publish()).state == "recorded"
+    assert bench.sink_state() == "closed"
+
+
+async def test_what_was_claimed_before_the_probe_does_not_give_it_back(bench: Bench) -> None:
+    bench.ledger.waiting = [claim(1, timestamp_s=NOW_US // SECOND_US + 3_600)]
+    await bench.look()
+    await bench.fails(5)
+    bench.clock.now_s += 1
+    bench.ledger.waiting = [claim(2), claim(3)]
+    assert await bench.look() == 1
+    await bench.publish()
+    assert bench.sink_state() == "half_open"
+    assert await bench.look() == 0, "the probe is still on its way"
 
 
 @pytest.mark.parametrize("seen", [REFUSED_KEY, Answer(403, parsed=True)], ids=["401", "403"])

@@ -79,6 +79,15 @@ def test_a_lost_probe_is_replaced() -> None:
     assert again.until_ms == 1_500
 
 
+def test_a_probe_that_was_not_sent_leaves_its_turn_to_another() -> None:
+    probing, _ = opened().ask(500)
+    again, allowed = probing.unspent(501).ask(501)
+    assert allowed
+    assert again.state == "half_open"
+    for breaker in (opened(), Breaker(POLICY)):
+        assert breaker.unspent(10_000) == breaker
+
+
 def test_a_probe_that_succeeds_closes_and_one_that_fails_opens_for_longer() -> None:
     probing, _ = opened().ask(500)
     assert probing.succeeded() == Breaker(POLICY)
