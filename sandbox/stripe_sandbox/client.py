@@ -67,6 +67,34 @@ class StandIn:
         """
         return list(self._answer("GET", "oracle", within_s=ORACLE_WITHIN_S)["events"])
 
+    def request_counts(self) -> Mapping[str, int]:
+        """How many requests it saw, by `METHOD path`, and how it answered, by `status N`.
+
+        Raises:
+            requests.RequestException: nobody answers.
+        """
+        return self._answer("GET", "requests")
+
+    def subscribe(self, **order: object) -> None:
+        """Orders a subscription: what invoices a customer gets, and when they become final.
+
+        Args:
+            order: the fields of `control.SubscriptionOrder`.
+
+        Raises:
+            OrderRefusedError: there is no such subscription.
+            requests.RequestException: nobody answers.
+        """
+        self._answer("POST", "subscriptions", data=msgspec.json.encode(order))
+
+    def invoice_lines(self) -> list[Mapping[str, Any]]:
+        """Every line of every invoice, as its own clock has them now.
+
+        Raises:
+            requests.RequestException: nobody answers.
+        """
+        return list(self._answer("GET", "invoices", within_s=ORACLE_WITHIN_S)["lines"])
+
     def _answer(
         self, method: str, what: str, *, data: bytes | None = None, within_s: float = ORDER_WITHIN_S
     ) -> Mapping[str, Any]:

@@ -5,15 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.books import (
-    Books,
-    assert_exact,
-    await_settled,
-    ledger_number,
-    pending,
-    scattered,
-    write,
-)
+from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, UNANSWERED, USED_UP, ask, whole
+from tests.support.books import Books, assert_exact, await_settled, pending, scattered, write
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
@@ -36,30 +29,11 @@ STORM: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-def ask(stack: LiveStack, statement: str, books: Books) -> int:
-    """One number about the meter events of the test's own customers."""
-    customers = [f"cus_{tenant}" for tenant in sorted(books.tenants)]
-    return ledger_number(stack, statement, customers)
-
-
-NOT_WHOLE: Final = (
-    "SELECT count(*) FROM ledger.meter_event WHERE customer = ANY(%s)"
-    " AND state IN ('dead', 'ambiguous')"
-)
-USED_UP: Final = (
-    "SELECT coalesce(sum(attempts_used), 0) FROM ledger.meter_event WHERE customer = ANY(%s)"
-)
-ATTEMPTS: Final = (
-    "SELECT count(*) FROM ledger.attempt JOIN ledger.meter_event USING (meter_event_id)"
-    " WHERE customer = ANY(%s)"
-)
 SHORT_LEASE: Final[dict[str, Any]] = {
     "publish_lease_s": 15,
     "stripe_read_timeout_ms": 4_000,
     "publish_rate_per_s": 200,
 }
-SENT: Final = "SELECT count(*) FROM ledger.meter_event WHERE customer = ANY(%s)"
-UNANSWERED: Final = f"{ATTEMPTS} AND finished_at IS NULL"
 
 
 @pytest.mark.drill(name="stripe-storm")
@@ -86,7 +60,7 @@ def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     write(stack, scattered("refused", EVENTS, seed=42), books)
     until(
         lambda: f"everything to wait for Stripe; {pending(stack, books)} units do",
-        lambda: pending(stack, books) == sum(units for _, units in books.windows.values()),
+        lambda: pending(stack, books) == whole(books),
         60,
     )
     assert ask(stack, USED_UP, books) == 0

@@ -104,11 +104,22 @@ def _call(connection: psycopg.Connection, use: Use, quantity: str) -> None:
     )
 
 
-def scattered(name: str, count: int, *, tenants: int = 12, seed: int = 1) -> Iterator[Use]:
-    """Uses in windows that are over: doubles, rollbacks, conflicts and late ones among them."""
+def scattered(
+    name: str, count: int, *, tenants: int = 12, seed: int = 1, now: datetime | None = None
+) -> Iterator[Use]:
+    """Uses in windows that are over: doubles, rollbacks, conflicts and late ones among them.
+
+    Args:
+        name: what tenants and keys begin with.
+        count: how many uses.
+        tenants: of so many tenants.
+        seed: of everything that is chosen.
+        now: the services' time, where it is not the machine's.
+    """
     witness.seeded(name, seed)
     random = Random(seed)
-    now = datetime.now(UTC)  # noqa: TID251 - the services of a test live now
+    if now is None:
+        now = datetime.now(UTC)  # noqa: TID251 - the services of a test live now
     fates: tuple[Fate, ...] = ("once", "twice", "rollback", "conflict", "late")
     for number in range(count):
         fate = random.choices(fates, weights=(84, 8, 5, 1, 2))[0]

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from sandbox import clock
+from sandbox.paths import Paths
 from sandbox.stripe_sandbox.client import StandIn
 from tests.support import witness
 from tests.support.stack import Stack, open_stack
@@ -64,6 +68,12 @@ class LiveWorker:
         self.signal(signal.SIGTERM)
         return self.process.wait(30)
 
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Its log lines of one event, the oldest first."""
+        mark = f'"event": "{event}"'.encode()
+        lines = [line for line in self.log.read_bytes().splitlines() if mark in line]
+        return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
+
     def await_death(self, deadline_s: float = 60) -> int:
         """The return code, once it has died by itself."""
         until(lambda: f"death of {self.log.name}", lambda: not self.alive, deadline_s)
@@ -104,6 +114,7 @@ class LiveStack:
         log = self.directory / "logs" / f"test-{name}.log"
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("TAILRACE_")},
+            **self._clock(),
             **self.facts["settings"],
             "TAILRACE_DATA_DIR": str(data_dir),
             "TAILRACE_METRICS_PORT": "0",
@@ -124,6 +135,14 @@ class LiveStack:
         witness.did(f"worker {worker.name} started{f' with {how}' if how else ''}")
         self.workers.append(worker)
         return worker
+
+    def _clock(self) -> dict[str, str]:
+        """What a worker needs to follow the clock of a stack that has one of its own."""
+        paths = Paths(self.directory)
+        if clock.read_offset(paths.clock) is None:
+            return {}
+        library = str(paths.dir / clock.LIBRARY)
+        return {"LD_PRELOAD": library, "SHIFT_CLOCK_FILE": str(paths.clock)}
 
     def stop_workers(self) -> None:
         for worker in self.workers:
