@@ -1,0 +1,120 @@
+"""A record of a newer schema holds its partition until a person skips it; the others go on.
+
+As in a deployment where the outbox was upgraded before the workers. Nothing behind the record is
+admitted before the decision, all of it once afterwards, and audits go on naming what was skipped.
+"""
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psycopg
+import pytest
+
+from streams.engine.partitioner import home_partition
+from tests.support.books import (
+    Books,
+    Use,
+    assert_exact,
+    await_settled,
+    ledger_number,
+    record,
+    scattered,
+    write,
+)
+from tests.support.live import LiveStack
+from tests.support.stack import open_stack
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(240)]
+EVENTS: Final = 240
+REASON: Final = "drill: nobody can read it"
+DEFINITION: Final = (
+    "SELECT pg_get_functiondef('metering.payload(text, text, metering.usage_key)'::regprocedure)"
+)
+ADMITTED: Final = "SELECT count(*) FROM ledger.balance WHERE tenant_id = ANY(%s)"
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[LiveStack]:
+    """A stack of its own: what is skipped stays a finding of every audit."""
+    with open_stack(tmp_path / "stack", os.environ, workers=1) as parts:
+        yield LiveStack(parts)
+
+
+def home(stack: LiveStack, tenant: str) -> int:
+    return home_partition(tenant.encode(), int(stack.facts["settings"]["TAILRACE_PARTITIONS"]))
+
+
+def record_newer(stack: LiveStack, use: Use) -> None:
+    """Records as an outbox of the next version would."""
+    with psycopg.connect(stack.facts["postgres_dsn"]) as service:
+        row = service.execute(DEFINITION).fetchone()
+        assert row is not None
+        service.execute(row[0].replace("'v', 1", "'v', 2").encode())
+        record(service, use)
+        service.execute(row[0].encode())
+
+
+def held_records(stack: LiveStack) -> list[dict[str, Any]]:
+    listed = stack.tailrace("held", "list", "--json")
+    assert listed.returncode == 0, listed.stdout + listed.stderr
+    document = msgspec.json.decode(listed.stdout, type=dict[str, list[dict[str, Any]]])
+    return document["records"]
+
+
+def audit(stack: LiveStack) -> dict[str, Any]:
+    ran = stack.tailrace("audit", "--json")
+    assert ran.returncode in {0, 1}, ran.stdout + ran.stderr
+    return msgspec.json.decode(ran.stdout, type=dict[str, Any])
+
+
+def test_a_skipped_record_lets_its_partition_go_on(stack: LiveStack) -> None:
+    uses = list(scattered("skip", EVENTS, tenants=24, seed=95))
+    partition = home(stack, uses[0].tenant)
+    newer = next(f"newer-{n}" for n in range(1_000) if home(stack, f"newer-{n}") == partition)
+    at = uses[0].occurred_at - timedelta(minutes=1)
+    record_newer(stack, Use(newer, "api_calls", "from-the-future", 7, at))
+    behind, beside = Books(), Books()
+    write(stack, (use for use in uses if home(stack, use.tenant) == partition), behind)
+    write(stack, (use for use in uses if home(stack, use.tenant) != partition), beside)
+
+    await_settled(stack, beside)
+    until("the held record to be reported", lambda: len(held_records(stack)) == 1, 30)
+    (held,) = held_records(stack)
+    assert (held["partition"], held["state"]) == (partition, "held")
+    assert "schema version 2 is unknown" in held["reason"]
+    assert ledger_number(stack, ADMITTED, sorted(behind.tenants)) == 0
+    found = audit(stack)
+    assert [finding["kind"] for finding in found["findings"]] == ["held"]
+    assert (found["lost"], found["double"]) == (0, 0)
+
+    offset = str(held["offset"])
+    healthy = stack.tailrace(
+        "held", "skip", str(partition), str(held["offset"] + 1), "--yes", "--reason", REASON
+    )
+    assert healthy.returncode != 0, "a record that nobody is held at was skipped"
+    order = ("held", "skip", str(partition), offset, "--yes", "--reason", REASON)
+    skipped = stack.tailrace(*order)
+    assert skipped.returncode == 0, skipped.stdout + skipped.stderr
+    assert f"skipped offset {offset} of partition {partition}" in skipped.stdout
+    assert "(receipt " in skipped.stdout
+
+    await_settled(stack, behind)
+    assert_exact(stack, behind)
+    assert_exact(stack, beside)
+    (done,) = held_records(stack)
+    assert (done["offset"], done["state"]) == (held["offset"], "done")
+    assert f"receipt {done['decision']['receipt']}" in skipped.stdout
+    again = stack.tailrace(*order)
+    assert again.stdout.startswith("unchanged: skipped already"), again.stdout + again.stderr
+
+    found = audit(stack)
+    named = [each for finding in found["findings"] for each in finding["identities"]]
+    assert [(each["tenant_id"], each["event_key"]) for each in named] == [
+        (newer, "from-the-future")
+    ]
+    assert found["lost"] == 1
