@@ -197,7 +197,10 @@ class Publisher:
             return self._settle(claim, NotSent(reason))
         self.figures.attempts += 1
         observation = await self._sink.send(claim, claim.idempotency_key)
-        return self._settle(claim, observation, sent=True)
+        settlement = self._settle(claim, observation, sent=True)
+        if health(observation) == "neutral":
+            self._return_probe(lent)
+        return settlement
 
     def _unsent(self, claim: Claim, now_us: int) -> str | None:
         """Why the request stays here although it could be sent; asked right before it would be."""

@@ -78,7 +78,7 @@ class Breaker:
         return replace(self, state="half_open", until_ms=now_ms + self.policy.probe_ms), True
 
     def unspent(self, now_ms: int) -> "Breaker":
-        """The probe turned out not to be sendable and told nothing: another may go at once."""
+        """The probe told nothing, or may not be sent: another may go at once."""
         if self.state != "half_open":
             return self
         return replace(self, state="open", until_ms=now_ms)

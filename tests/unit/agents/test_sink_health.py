@@ -117,6 +117,24 @@ async def test_a_probe_that_may_not_be_sent_is_not_spent(
     assert bench.sink_state() == "closed"
 
 
+@pytest.mark.parametrize(
+    "seen", [THROTTLED, Answer(409, parsed=True, error_code="idempotency_key_in_use")]
+)
+async def test_a_probe_whose_answer_tells_nothing_is_not_spent(bench: Bench, seen: Answer) -> None:
+    """A sink that comes back throttled would else be asked once in thirty seconds."""
+    await bench.fails(5)
+    bench.clock.now_s += 1
+    bench.ledger.waiting = [claim(1), claim(2)]
+    await bench.look()
+    bench.sink.answers = [seen]
+    await bench.publish()
+    assert bench.sink_state() == "open"
+    bench.clock.now_s += 1
+    assert await bench.look() == 1
+    await bench.publish()
+    assert bench.sink_state() == "closed"
+
+
 async def test_what_was_claimed_before_the_probe_does_not_give_it_back(bench: Bench) -> None:
     bench.ledger.waiting = [claim(1, timestamp_s=NOW_US // SECOND_US + 3_600)]
     await bench.look()
