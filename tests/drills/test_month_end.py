@@ -15,7 +15,9 @@ import msgspec
 import psycopg
 import pytest
 
+from tests.support import witness
 from tests.support.books import Use, record
+from tests.support.oracle import Verdict
 from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.waiting import until
 
@@ -237,6 +239,7 @@ def decide(month: Month) -> None:
     month.done("carry", "apply", "--metric", "exports", "--elsewhere", "ii_1", *REASON)
 
 
+@pytest.mark.drill(name="month-end")
 def test_a_month_ends_with_an_hour_of_grace(month: Month) -> None:
     begin(month)
     pile_up_over_the_edge(month)
@@ -259,7 +262,11 @@ def test_a_month_ends_with_an_hour_of_grace(month: Month) -> None:
     assert month.books("ambiguous", later=True) == {}
     # Every unit that was used is on one of the invoices, or was billed elsewhere by name.
     both = Counter(month.invoiced()) + Counter(carried) + Counter({"exports": 2})
-    assert {metric: units * len(TENANTS) for metric, units in both.items()} == month.used
+    billed = Counter({metric: units * len(TENANTS) for metric, units in both.items()})
+    assert billed == month.used
+    lost, double = (month.used - billed).total(), (billed - month.used).total()
+    compared = (f"{month.used.total()} units used", f"{billed.total()} units on invoices")
+    witness.judged(month, Verdict(lost=lost, double=double, compared=compared))
     assert month.done("audit").rstrip().endswith("lost 0 · double 0")
 
     there = month.recorded()

@@ -72,6 +72,7 @@ def audit(stack: LiveStack) -> dict[str, Any]:
     return msgspec.json.decode(ran.stdout, type=dict[str, Any])
 
 
+@pytest.mark.drill(name="record-skipped")
 def test_a_skipped_record_lets_its_partition_go_on(stack: LiveStack) -> None:
     uses = list(scattered("skip", EVENTS, tenants=24, seed=95))
     partition = home(stack, uses[0].tenant)

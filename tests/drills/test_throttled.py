@@ -14,7 +14,7 @@ from tests.support.books import Books, assert_exact, await_settled, pending, sca
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.long, pytest.mark.timeout(300)]
 EVENTS: Final = 60
 RETRY_AFTER_S: Final = 1
 REFUSALS_MIN: Final = PublishPolicy().attempts_max + 1
@@ -44,6 +44,7 @@ def assert_unharmed(stack: LiveStack, books: Books) -> None:
     assert ask(stack, TOO_SOON, books, RETRY_AFTER_S) == 0
 
 
+@pytest.mark.drill(name="stripe-throttles")
 def test_a_storm_of_refusals_uses_up_nothing_and_retry_after_is_kept(stack: LiveStack) -> None:
     books = Books()
     stack.stand_in.arm(kind="429", retry_after_s=RETRY_AFTER_S)
