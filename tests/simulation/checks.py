@@ -1,0 +1,135 @@
+"""The invariants, checked from outside once a world is drained."""
+
+import re
+from base64 import b64decode
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from streams import topics
+from tests.simulation.oracle import (
+    HOUR_US,
+    Cell,
+    Truth,
+    Violation,
+    amounts_differ,
+    billed,
+    cells_differ,
+    parked_differs,
+)
+from tests.simulation.world import World
+
+FENCE_US: Final = 23 * HOUR_US + HOUR_US // 2
+SETTLE_DEADLINE: Final = 70
+_ID: Final = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def violations(world: World) -> list[Violation]:
+    """Everything that is wrong with a world that has come to its end."""
+    truth = Truth(world)
+    found: list[Violation] = []
+    for check in (amounts_differ, cells_differ, parked_differs, outputs_lack):
+        found += check(world, truth)
+    for look in (stuck, ledger_differs, unattempted, fenced, homeless, contradictions, replayed):
+        found += look(world)
+    found += [Violation("harness", repr(error)) for error in world.timeline.errors]
+    return found
+
+
+def stuck(world: World) -> Iterator[Violation]:
+    """What is not at its end long after everything was healed."""
+    for what in world.waiting_for():
+        yield Violation("stuck", what)
+    for machine in world.machines:
+        if machine.worker is not None:
+            for partition, reason in machine.worker.feeder.held.items():
+                yield Violation("stuck", f"partition {partition} is held: {reason}")
+    for code in world.ends:
+        if code != SETTLE_DEADLINE:
+            yield Violation("ended", f"a worker ended itself with code {code}")
+
+
+def ledger_differs(world: World) -> Iterator[Violation]:
+    """Entries are what levels and decisions say; Stripe has what is settled."""
+    tables = world.database.tables
+    cut: defaultdict[object, int] = defaultdict(int)
+    for entry in tables.entries:
+        if entry.series is not None:
+            cut[entry.series] += entry.delta
+    for level in tables.levels.values():
+        if cut[level.key] != level.total:
+            yield Violation("ledger", f"{level.key}: level {level.total}, entries {cut[level.key]}")
+    settled: defaultdict[Cell, int] = defaultdict(int)
+    for m in tables.meter_events:
+        if m.state == "recorded" and m.timestamp_s is not None:
+            at_us = m.timestamp_s * 1_000_000
+            settled[m.customer, m.event_name, at_us - at_us % HOUR_US] += m.units
+    has = billed(world)
+    for cell in sorted(settled.keys() | has.keys()):
+        if settled[cell] != has.get(cell, 0):
+            yield Violation(
+                "settled", f"{cell}: settled {settled[cell]}, Stripe has {has.get(cell, 0)}"
+            )
+
+
+def unattempted(world: World) -> Iterator[Violation]:
+    """A request without an attempt row that was there before it."""
+    attempts = {a.attempt_id: a for a in world.database.tables.attempts}
+    for one in world.stripe.received:
+        attempt = attempts.get(one.attempt_id)
+        if attempt is None or attempt.started_us > one.at_us:
+            yield Violation("unattempted", f"{one.identifier} was sent without an attempt row")
+
+
+def fenced(world: World) -> Iterator[Violation]:
+    """A request that was sent again when Stripe may have forgotten that it has it."""
+    recorded_us: dict[str, int] = {}
+    for one in world.stripe.received:
+        since_us = recorded_us.get(one.identifier)
+        if since_us is not None and one.at_us - since_us > FENCE_US:
+            yield Violation("stale_fence", f"{one.identifier} was sent past its fence")
+        if one.recorded:
+            recorded_us.setdefault(one.identifier, one.at_us)
+
+
+def homeless(world: World) -> Iterator[Violation]:
+    """A key on two partitions."""
+    homes: dict[bytes | None, int] = {}
+    for partition, log in enumerate(world.broker.logs[topics.EVENTS]):
+        for record in log:
+            if homes.setdefault(record.key, partition) != partition:
+                yield Violation("homeless", f"{record.key!r} is on two partitions")
+
+
+def contradictions(world: World) -> Iterator[Violation]:
+    """Facts that contradict each other."""
+    for kind, subject in world.database.tables.findings:
+        yield Violation("finding", f"{kind}: {subject}")
+
+
+def outputs_lack(world: World, truth: Truth) -> Iterator[Violation]:
+    """A verdict that no reader of the topics would see."""
+    topic_of = {"accepted": topics.ACCEPTED, "correction": topics.ACCEPTED}
+    topic_of |= {"unknown": topics.DEAD_LETTER}
+    seen = {
+        topic: {found for _, value in records for found in _ID.findall(_original(value))}
+        for topic, records in world.broker.outputs.items()
+    }
+    for row, verdict in truth.verdicts:
+        topic = topic_of.get(verdict, topics.REVIEW)
+        if row.event_id.encode() not in seen.get(topic, ()):
+            yield Violation("output_lost", f"{verdict} {row.event_id} is not in {topic}")
+
+
+def _original(value: bytes) -> bytes:
+    """What a record is about; a dead letter carries it in base64."""
+    encoded = msgspec.json.decode(value).get("original")
+    return value if encoded is None else b64decode(encoded)
+
+
+def replayed(world: World) -> Iterator[Violation]:
+    """State that was read again from the logs changed an amount."""
+    if world.books() != world.before_replay:
+        yield Violation("replay", f"{world.before_replay} became {world.books()}")

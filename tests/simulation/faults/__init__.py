@@ -1,0 +1,26 @@
+"""Faults by name: each arranges itself in a world and says until when it may last.
+
+A fault is given the world and the seconds during which usage is written; it plans what it does by
+`world.later` and gives the second of the story at which everything may be healed.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.simulation.faults import deaths, outages
+from tests.simulation.world import World
+
+Fault = Callable[[World, float], float]
+
+FAULTS: Final[dict[str, Fault]] = {
+    "worker_killed": deaths.worker_killed,
+    "worker_killed_at_a_step": deaths.worker_killed_at_a_step,
+    "worker_stopped": deaths.worker_stopped,
+    "connect_killed": deaths.connect_killed,
+    "disk_lost": deaths.disk_lost,
+    "stripe_down": outages.stripe_down,
+    "stripe_sporadic": outages.stripe_sporadic,
+    "ledger_away": outages.ledger_away,
+    "ledger_answers_lost": outages.ledger_answers_lost,
+    "broker_away": outages.broker_away,
+}

@@ -1,0 +1,93 @@
+"""Processes that end or stand still, and disks that go with them."""
+
+from typing import Final
+
+from streams.engine.crash_points import STEPS
+from tests.simulation.world import HOUR_S, Machine, World
+
+ALL_STEPS: Final = (
+    *STEPS, "transaction_begun", "transaction_committed", "sending", "answered",
+)  # fmt: skip
+
+
+def worker_killed(world: World, busy_s: float) -> float:
+    """SIGKILLs at any moment."""
+    rng = world.rng
+    for _ in range(rng.randrange(1, 5)):
+        machine, down_s = rng.choice(world.machines), 2 + rng.random() * 120
+        world.later(rng.random() * busy_s, lambda m=machine, s=down_s: world.kill(m, s))
+    return busy_s
+
+
+def worker_killed_at_a_step(world: World, busy_s: float) -> float:
+    """SIGKILLs at the nth passing of a named step, again and again."""
+    rng = world.rng
+    for _ in range(rng.randrange(1, 6)):
+        machine, step = rng.choice(world.machines), rng.choice(ALL_STEPS)
+        nth = rng.randrange(1, 4)
+        arm = lambda m=machine, s=step, n=nth: _arm(world, m, s, n)  # noqa: E731 - one of many
+        world.later(rng.random() * busy_s, arm)
+    return busy_s
+
+
+def _arm(world: World, machine: Machine, step: str, nth: int) -> None:
+    worker = machine.worker
+    if worker is None or not worker.process.alive:
+        return
+    remaining = nth
+
+    def reached(name: str) -> None:
+        nonlocal remaining
+        if name == step and worker.process.alive:
+            remaining -= 1
+            if remaining == 0:
+                world.timeline.note("dies at", step)
+                world.kill(machine, 3.0)
+
+    worker.process.hook = reached
+
+
+def worker_stopped(world: World, busy_s: float) -> float:
+    """SIGSTOPs of seconds to hours, so that two own one partition when it wakes."""
+    rng = world.rng
+    last_s = busy_s
+    for _ in range(rng.randrange(1, 4)):
+        machine, at_s = rng.choice(world.machines), rng.random() * busy_s
+        stopped_s = rng.choice((5.0, 30.0, 300.0, 3 * HOUR_S))
+        world.later(at_s, lambda m=machine, s=stopped_s: world.stop(m, s))
+        last_s = max(last_s, at_s + stopped_s)
+    return last_s
+
+
+def connect_killed(world: World, busy_s: float) -> float:
+    """Connect begins again at its stored offset."""
+    rng = world.rng
+
+    def kill() -> None:
+        world.connect.kill()
+        world.later(1 + rng.random() * HOUR_S / 2, start)
+
+    def start() -> None:
+        if world.connect.process is None:
+            world.connect.start()
+
+    for _ in range(rng.randrange(1, 4)):
+        world.later(rng.random() * busy_s, kill)
+    return busy_s + HOUR_S
+
+
+def disk_lost(world: World, busy_s: float) -> float:
+    """A machine is replaced: its state is only in the packed log."""
+    rng = world.rng
+
+    def lose(machine: Machine) -> None:
+        if machine.worker is not None:
+            machine.worker.kill()
+        machine.disk.lose()
+        world.timeline.note("disk lost", machine.name)
+        world.later(60.0, lambda: world.start(machine))
+
+    for _ in range(rng.randrange(1, 3)):
+        machine = rng.choice(world.machines)
+        world.later(rng.random() * busy_s, lambda m=machine: lose(m))
+    return busy_s

@@ -1,0 +1,57 @@
+"""Others that are away, slow or wrong for a while."""
+
+from tests.simulation.stripe import Weather
+from tests.simulation.world import HOUR_S, World
+
+
+def stripe_down(world: World, busy_s: float) -> float:
+    """One kind of bad weather for minutes to hours."""
+    rng = world.rng
+    kinds: tuple[Weather, ...] = (
+        "refused", "swallowed", "answer_lost", "error", "error_kept", "error_after", "throttled",
+        "unauthorized", "proxy",
+    )  # fmt: skip
+    weather, at_s = rng.choice(kinds), rng.random() * busy_s
+    lasts_s = rng.choice((300.0, HOUR_S, 4 * HOUR_S))
+
+    def begin() -> None:
+        world.stripe.weather = weather
+        world.timeline.note("weather", weather)
+
+    def end() -> None:
+        world.stripe.weather = "fine"
+
+    world.later(at_s, begin)
+    world.later(at_s + lasts_s, end)
+    return max(busy_s, at_s + lasts_s)
+
+
+def stripe_sporadic(world: World, busy_s: float) -> float:
+    """Single requests meet every kind of trouble."""
+    world.stripe.sporadic = world.rng.choice((0.1, 0.3, 0.6))
+    return busy_s + 2 * HOUR_S
+
+
+def ledger_away(world: World, busy_s: float) -> float:
+    """The ledger does not answer for a while."""
+    rng = world.rng
+    for _ in range(rng.randrange(1, 3)):
+        at_s, lasts_s = rng.random() * busy_s, rng.choice((20.0, 300.0, 2 * HOUR_S))
+        world.later(at_s, lambda: setattr(world.database, "away", True))
+        world.later(at_s + lasts_s, lambda: setattr(world.database, "away", False))
+    return busy_s + 2 * HOUR_S
+
+
+def ledger_answers_lost(world: World, busy_s: float) -> float:
+    """Transactions commit, and nobody here hears of it."""
+    world.answers_lost = world.rng.choice((0.02, 0.1, 0.3))
+    return busy_s
+
+
+def broker_away(world: World, busy_s: float) -> float:
+    """No broker takes a record for a while."""
+    rng = world.rng
+    at_s, lasts_s = rng.random() * busy_s, rng.choice((5.0, 30.0, 600.0))
+    world.later(at_s, lambda: setattr(world.broker, "away", True))
+    world.later(at_s + lasts_s, lambda: setattr(world.broker, "away", False))
+    return max(busy_s, at_s + lasts_s)

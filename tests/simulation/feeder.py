@@ -1,0 +1,219 @@
+"""The engine's feeder without threads: membership, recovery, chunks, and what became of them.
+
+Cutting, chunks, recovery, fence and the judgement of outcomes are the engine's own; what is ours
+is the loop around them, which waits on virtual time where the engine's blocks a thread.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from streams import topics
+from streams.core.level import newer
+from streams.core.mark import earlier
+from streams.engine.absorb import MergeRules
+from streams.engine.assigned import Assigned
+from streams.engine.chunk import Chunk, Guards
+from streams.engine.cut import cut
+from streams.engine.data_dir import quarantine
+from streams.engine.errors import LogRefused
+from streams.engine.fail_stop import ExitCode, FailStop
+from streams.engine.fence import Fence
+from streams.engine.generations import width_ms
+from streams.engine.log import LogId, Record
+from streams.engine.log_guard import TopicInquiry
+from streams.engine.outcome import Before, Outcomes
+from streams.engine.recovery import Recovery, recover
+from streams.engine.table import PartitionTable
+from streams.core.identity import log_uuid
+from streams.adapters.ledger_facts import LedgerFacts
+from tests.simulation.broker import SESSION_S, Message, Reader
+
+if TYPE_CHECKING:
+    from tests.simulation.worker import Worker
+
+HOUR_MS: Final = 3_600_000
+CHUNK_BYTES_MAX: Final = 1 << 20
+SETTLE_S: Final = 60.0
+_UNMARKED: Final = Before(marked=False, mark=None)
+
+
+class Feeder:
+    """One worker's part of the log."""
+
+    def __init__(self, worker: "Worker", ledger: LedgerFacts, fail_stop: FailStop) -> None:
+        self._worker, self._fail_stop = worker, fail_stop
+        self._broker, self._process = worker.outside.broker, worker.process
+        self._outcomes = Outcomes(cast("Any", self), fail_stop)
+        self._orders: list[int] = []
+        self.assigned: dict[int, Assigned] = {}
+        outside, clock = worker.outside, worker.clock
+        self._inquiry = TopicInquiry(cast("Any", self._broker), clock.elapsed_s, patience_s=15.0)
+        horizon_ms = outside.settings.horizon_h * HOUR_MS
+        self._recovery = Recovery(
+            topic=topics.EVENTS,
+            packed_topic=topics.ADMIT_LOG,
+            partitions=self._broker.partitions,
+            directory=cast("Any", worker.disk),
+            width_ms=width_ms(horizon_ms),
+            reach_back_ms=horizon_ms + 24 * HOUR_MS,
+            rules=MergeRules(pick_seen=earlier, merge_level=newer),
+            consumer=cast("Any", lambda: Reader(self._broker)),
+            inquiry=self._inquiry,
+            cache=cast("Any", None),
+            acknowledged=self._acknowledged,
+        )
+
+    # -- what the service asks ---------------------------------------------------------------------
+
+    @property
+    def tables(self) -> dict[int, PartitionTable]:
+        return {p: a.table for p, a in self.assigned.items() if a.table is not None}
+
+    @property
+    def held(self) -> dict[int, str]:
+        return {p: a.held for p, a in self.assigned.items() if a.held is not None}
+
+    @property
+    def serving(self) -> bool:
+        member = self._process in self._broker.group.members
+        return member and not any(a.table is None and not a.held for a in self.assigned.values())
+
+    def resume(self, partition: int) -> None:
+        if partition in self.assigned:
+            self.assigned[partition].held = None
+            self._broker.wake()
+
+    def rebuild(self, partition: int) -> None:
+        self._orders.append(partition)
+        self._broker.wake()
+
+    # -- what outcomes order -----------------------------------------------------------------------
+
+    def hold(self, assigned: Assigned, reason: str) -> None:
+        assigned.held = reason
+        self._worker.outside.timeline.note("held", assigned.partition, reason)
+
+    def discard(self, assigned: Assigned, *, damage: str | None = None) -> None:
+        if assigned.table is not None:
+            path = assigned.table.path
+            assigned.table.close()
+            assigned.table = None
+            if damage is not None:
+                quarantine(path, damage)
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        group = self._broker.group
+        while True:
+            seen = self._broker.version
+            if self._process not in group.members:
+                for assigned in self.assigned.values():
+                    self.discard(assigned)
+                self.assigned.clear()
+                group.join(self._process)
+            self._follow_orders()
+            self._rebalance()
+            fed = False
+            for assigned in list(self.assigned.values()):
+                if assigned.held is None:
+                    fed = await self._feed(assigned) or fed
+            if not fed:
+                await self._broker.news(seen)
+                await asyncio.sleep(self._worker.outside.delay_s())
+
+    def _follow_orders(self) -> None:
+        while self._orders:
+            assigned = self.assigned.get(self._orders.pop(0))
+            if assigned is not None and assigned.table is not None:
+                assigned.table.give_up()
+                self.discard(assigned)
+
+    def _rebalance(self) -> None:
+        group = self._broker.group
+        mine = group.share(self._process)
+        for partition in [p for p in self.assigned if p not in mine]:
+            self.discard(self.assigned.pop(partition))
+            group.give(self._process, partition)
+        for partition in mine:
+            if partition not in self.assigned and group.take(self._process, partition):
+                chunk_records = self._worker.outside.rng.choice((1, 3, 10))
+                self.assigned[partition] = Assigned(partition, chunk_records)
+
+    async def _feed(self, assigned: Assigned) -> bool:
+        """One chunk of a partition to its end; whether to look again at once."""
+        if assigned.table is None:
+            await asyncio.sleep(self._worker.outside.delay_s())
+            self._process.check()
+            return self._recover(assigned)
+        records = self._cut(assigned.table, assigned.records_max)
+        if not records:
+            return False
+        chunk = self._chunk(assigned, assigned.table, records)
+        done = Done()
+        chunk.done = cast("Any", done)
+        chunk.table.enter(chunk.timestamp_ms_max)
+        chunk.step("fetched")
+        await self._worker.service._put_chunk(chunk)
+        try:
+            await asyncio.wait_for(done.reached, SETTLE_S)
+        except TimeoutError:
+            self._fail_stop(ExitCode.SETTLE_DEADLINE, f"reached {chunk.reached}")
+            self._process.check()
+        return self._outcomes.judge(assigned, chunk, _UNMARKED) or assigned.held is None
+
+    def _recover(self, assigned: Assigned) -> bool:
+        partition = assigned.partition
+        try:
+            assigned.table = recover(self._recovery, partition, lambda: False)
+        except LogRefused as refused:
+            self.hold(assigned, f"{type(refused).__name__}: {refused}")
+            return False
+        self._worker.outside.timeline.note(
+            "recovered", self._worker.name, partition, assigned.table.applied
+        )
+        return True
+
+    def _cut(self, table: PartitionTable, records_max: int) -> list[Record]:
+        log = self._broker.logs[topics.EVENTS][table.log.partition]
+        waiting = log[table.applied + 1 :][: records_max + 1]
+        messages = [Message(topics.EVENTS, table.log.partition, record) for record in waiting]
+        records, _ = cut(
+            cast("Any", messages), table, records_max=records_max, bytes_max=CHUNK_BYTES_MAX
+        )
+        return records
+
+    def _chunk(self, assigned: Assigned, table: PartitionTable, records: list[Record]) -> Chunk:
+        clock, question = self._worker.clock, self._inquiry.ask(topics.EVENTS)
+        fence = Fence(
+            clock.elapsed_s, clock.elapsed_s(), session_s=SESSION_S,
+            commit=lambda: self._broker.group.commit(self._process), what="a chunk",
+        )  # fmt: skip
+        return Chunk(
+            table.log, table.applied + 1, records[-1].offset, records, table,
+            guards=Guards(
+                verify_log=lambda: self._inquiry.verify(table.log, question),
+                fence=fence.ask,
+                crash_at=self._process.step,
+            ),
+        )  # fmt: skip
+
+    def _acknowledged(self, log: LogId) -> int:
+        database = self._worker.outside.database
+        if database.away:
+            return -1
+        return database.tables.positions.get((log_uuid(log.topic_id), log.partition), -1)
+
+
+class Done:
+    """A chunk's end, awaited on the loop instead of by a thread."""
+
+    def __init__(self) -> None:
+        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def set(self) -> None:
+        if not self.reached.done():
+            self.reached.set_result(None)
+
+    def is_set(self) -> bool:
+        return self.reached.done()

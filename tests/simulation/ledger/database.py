@@ -1,0 +1,152 @@
+"""The whole database, and how the product's adapters reach it: transactions, statements, outages."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from streams.adapters.ledger_facts import LedgerFacts
+from streams.adapters.ledger_pool import Connection, LedgerPool
+from streams.adapters.ledger_publishing import LedgerPublishing
+from streams.core.catalogue import DEFAULT_NOTICE_US, MeterVersion
+from streams.core.orders import HeldRecord, Orders
+from streams.ports import LedgerUnavailableError
+from tests.simulation.ledger.facts import Facts
+from tests.simulation.ledger.people import People
+from tests.simulation.ledger.rows import Tables
+from tests.simulation.timeline import Process, Timeline
+
+Result = TypeVar("Result")
+LEDGER_ID = "ledger-a"
+
+
+class Database(Facts, People):
+    """One PostgreSQL with the ledger in it."""
+
+    def __init__(self, timeline: Timeline, meters: Sequence[MeterVersion]) -> None:
+        super().__init__(meters, self._clock_us, timeline.note)
+        self.timeline = timeline
+        self.away = False
+        self.clock_ahead_us = 0
+        self.ledger_id = LEDGER_ID
+
+    def _clock_us(self) -> int:
+        return self.timeline.now_us() + self.clock_ahead_us
+
+    def backup(self) -> Tables:
+        """What a restore brings back."""
+        return deepcopy(self.tables)
+
+    def restore(self, backup: Tables) -> None:
+        """Everything after the backup is forgotten."""
+        self.tables = deepcopy(backup)
+        self.timeline.note("ledger restored")
+
+
+@dataclass(slots=True)
+class Cursor:
+    """What a statement answers with."""
+
+    rowcount: int
+
+
+class Statements:
+    """Named statements, answered by the database's methods of that name."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def run(self, _conn: object, name: str, parameters: Any = None) -> Cursor:
+        count = self._call(name, parameters)
+        return Cursor(count if isinstance(count, int) else -1)
+
+    async def value(self, _conn: object, name: str, parameters: Any = None) -> Any:
+        return self._call(name, parameters)
+
+    async def rows(self, _conn: object, name: str, parameters: Any = None) -> Any:
+        return self._call(name, parameters)
+
+    def _call(self, name: str, parameters: Mapping[str, Any] | None) -> Any:
+        if name == "ledger_id":
+            return self._database.ledger_id
+        return getattr(self._database, name)(**(parameters or {}))
+
+
+class _Connection:
+    async def rollback(self) -> None:
+        """What is rolled back has changed nothing yet."""
+
+
+class Pool:
+    """One process's way to the database: requests and answers travel, and may be lost."""
+
+    def __init__(
+        self, database: Database, process: Process, delay_s: Callable[[], float],
+        answer_lost: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._database, self._process = database, process
+        self._delay_s, self._answer_lost = delay_s, answer_lost
+
+    async def run(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """One transaction, in one instant of the database."""
+        self._process.check()
+        await asyncio.sleep(self._delay_s())
+        self._process.check()
+        if self._database.away:
+            message = "connection refused"
+            raise LedgerUnavailableError(message)
+        self._process.step("transaction_begun")
+        conn = cast("Connection", _Connection())
+        result = _at_once(cast("Coroutine[Any, Any, Result]", work(conn)))
+        self._process.step("transaction_committed")
+        await asyncio.sleep(self._delay_s())
+        self._process.check()
+        if self._answer_lost():
+            message = "connection reset"
+            raise LedgerUnavailableError(message)
+        return result
+
+    def facts(self) -> LedgerFacts:
+        """The product's adapter above this database."""
+        adapter = LedgerFacts(cast("LedgerPool", self))
+        adapter._sql = cast("Any", Statements(self._database))
+        return adapter
+
+    def publishing(self) -> LedgerPublishing:
+        """The same for lanes."""
+        adapter = LedgerPublishing(cast("LedgerPool", self), "acct_sandbox", livemode=False)
+        adapter._sql = adapter._catalogue = cast("Any", Statements(self._database))
+        return adapter
+
+
+def _at_once(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a transaction to its end; nothing in it waits, so it is one instant."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast("Result", done.value)
+    work.close()
+    raise AssertionError("a transaction waited for something outside the database")
+
+
+class Catalogue:
+    """The ledger's catalogue and orders, as a worker reads them."""
+
+    def __init__(self, database: Database, pool: Pool) -> None:
+        self._database, self._pool = database, pool
+
+    async def load_catalogue(self) -> tuple[Sequence[MeterVersion], int]:
+        async def read(_conn: Connection) -> tuple[Sequence[MeterVersion], int]:
+            return list(self._database.meters.values()), self._database.now_us
+
+        return await self._pool.run(read)
+
+    async def notice_us(self) -> int:
+        return DEFAULT_NOTICE_US
+
+    async def orders(self) -> Orders:
+        return Orders()
+
+    async def report_held(self, held: HeldRecord, worker: str) -> None:
+        """Nobody decides on held records here."""

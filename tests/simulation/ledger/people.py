@@ -1,0 +1,105 @@
+"""What people do to the ledger, each in one transaction: map, decide, correct, send again."""
+
+from streams.core.catalogue import MeterVersion
+from tests.simulation.ledger.lanes import Lanes
+from tests.simulation.ledger.rows import Entry, Parked
+
+APPROVABLE = frozenset({"late", "early", "correction_limit"})
+
+
+class RefusedError(Exception):
+    """The ledger refuses it, and would again."""
+
+
+class People(Lanes):
+    """`ledger.approve`, `reject`, `correct`, `redrive` and `map_customer`."""
+
+    def map_customer(self, tenant_id: str, customer: str, from_us: int) -> None:
+        mapped = self.tables.customers.setdefault(tenant_id, [])
+        if mapped and from_us <= self.now_us:
+            raise RefusedError("effective_from: billed to the present customer already")
+        mapped.append((from_us, customer))
+        mapped.sort()
+        self.note("mapped", tenant_id, customer, from_us)
+        waiting = [u.entry_id for u in self.tables.uncovered.values() if u.tenant_id == tenant_id]
+        self.place_entries(waiting)
+
+    def open_items(self) -> list[Parked]:
+        return [p for p in self.tables.parked if p.state == "open"]
+
+    def approve(self, parked_id: int) -> int:
+        """Bills a reviewed item once for ever."""
+        item = self._open_item(parked_id)
+        row = item.row
+        if item.kind != "review" or item.reason not in APPROVABLE or row.get("units") is None:
+            raise RefusedError(f"parked_id: {parked_id} waits for another decision")
+        if any(e.event_id == row["event_id"] for e in self.tables.entries):
+            raise RefusedError(f"parked_id: the identity of {parked_id} is an entry already")
+        kind = "correction" if item.reason == "correction_limit" else "approval"
+        entry = Entry(
+            0, kind, row["tenant_id"], row["metric"], row["version"], row["start_us"],
+            row["end_us"], int(row["units"]), row["event_id"], row["content"], row["occurred_us"],
+        )  # fmt: skip
+        item.state = "approved"
+        made = self.insert_entry(entry)
+        self.place_entries([made])
+        return made
+
+    def reject(self, parked_id: int) -> None:
+        item = self._open_item(parked_id)
+        if item.meter_event_id is not None:
+            raise RefusedError(f"parked_id: {parked_id} is owed to Stripe")
+        item.state = "rejected"
+        self.note("rejected", parked_id)
+
+    def correct(self, tenant_id: str, metric: str, at_us: int, units: int, key: str) -> int:
+        """A person's signed correction; the same key twice is one."""
+        identity = f"correction:{tenant_id}:{key}"
+        known = self.tables.identities.get(("correction", identity))
+        if known is not None:
+            if self.entry(known).delta != units:
+                raise RefusedError(f"key: {key} stands for another correction")
+            return known
+        meter = self._meter(metric, at_us)
+        start_us = at_us - at_us % meter.window_us
+        entry = Entry(
+            0, "correction", tenant_id, metric, meter.version, start_us,
+            start_us + meter.window_us, units, identity, None, at_us,
+        )  # fmt: skip
+        made = self.insert_entry(entry)
+        self.place_entries([made])
+        return made
+
+    def redrive(self, parked_id: int) -> None:
+        """Sends a dead meter event again; refused while Stripe may have it."""
+        item = self._open_item(parked_id)
+        if item.meter_event_id is None:
+            raise RefusedError(f"parked_id: {parked_id} is no dead meter event")
+        m = self.meter_event(item.meter_event_id)
+        if m.state != "dead":
+            raise RefusedError(f"parked_id: {parked_id} is no dead meter event")
+        if m.possibly_executed and (m.rejected_us is None or m.dead_kind != "refused"):
+            raise RefusedError(f"parked_id: {parked_id} may be in Stripe's books already")
+        item.state = "redriven"
+        self.note("redriven", m.meter_event_id)
+        payers = {self.customer_of(e.tenant_id, e.start_us) for e in map(self.entry, m.entry_ids)}
+        if m.rejected_us is not None or payers != {m.customer}:
+            m.attempts_used = 0
+            self.release([m])
+            return
+        m.state, m.dead_kind, m.attempts_used = "pending", None, 0
+        m.key_generation += 1
+        m.next_attempt_us = self.now_us
+        self.wake([m.lane_id])
+
+    def _open_item(self, parked_id: int) -> Parked:
+        item = self.tables.parked[parked_id - 1]
+        if item.state != "open":
+            raise RefusedError(f"parked_id: {parked_id} is {item.state} already")
+        return item
+
+    def _meter(self, metric: str, at_us: int) -> MeterVersion:
+        found = [
+            m for m in self.meters.values() if m.metric == metric and m.effective_from_us <= at_us
+        ]
+        return max(found, key=lambda m: m.version)

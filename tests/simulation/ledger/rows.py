@@ -1,0 +1,160 @@
+"""Tables of the ledger, one row class each; instants are microseconds since 1970."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SeriesKey = tuple[str, str, int, int, int, str]
+"""tenant, metric, window start, catalogue version, shard, log."""
+
+
+@dataclass(slots=True)
+class Level:
+    key: SeriesKey
+    end_us: int
+    partition: int
+    birth: int
+    count: int
+    total: int
+    digest: int
+    due_us: int | None
+    held: bool = False
+    cut_total: int = 0
+    """Sum of its entries, as the last one says."""
+    revision: int = 0
+
+
+@dataclass(slots=True)
+class Cell:
+    birth: int
+    count: int
+    digest: int
+
+
+@dataclass(slots=True)
+class Entry:
+    entry_id: int
+    kind: str
+    tenant_id: str
+    metric: str
+    version: int
+    start_us: int
+    end_us: int
+    delta: int
+    event_id: str | None = None
+    content: str | None = None
+    occurred_us: int | None = None
+    series: SeriesKey | None = None
+    revision: int | None = None
+
+
+@dataclass(slots=True)
+class Uncovered:
+    """An entry that no live meter event covers."""
+
+    entry_id: int
+    tenant_id: str
+    start_us: int
+    end_us: int
+    occurred_us: int | None
+    delta: int
+    lane_id: int | None
+    due_us: int
+
+
+@dataclass(slots=True)
+class Lane:
+    lane_id: int
+    customer: str
+    event_name: str
+    claimed_until_us: int | None = None
+    attempt_id: int | None = None
+    paused: bool = False
+    next_due_us: int | None = None
+
+
+@dataclass(slots=True)
+class MeterEventRow:
+    meter_event_id: int
+    lane_id: int
+    customer: str
+    event_name: str
+    start_us: int
+    end_us: int
+    per_entry: bool
+    units: int
+    first_entry_id: int
+    generation: int
+    value: str | None
+    timestamp_s: int | None
+    identifier: str | None
+    payload_hash: str | None
+    state: str
+    attempts_used: int
+    next_attempt_us: int | None
+    entry_ids: list[int]
+    """The entries it covers, or covered until it was superseded."""
+    live: bool = True
+    dead_kind: str | None = None
+    key_generation: int = 1
+    first_attempt_us: int | None = None
+    possibly_executed: bool = False
+    rejected_us: int | None = None
+    attempts: list[int] = field(default_factory=list)
+
+    @property
+    def open(self) -> bool:
+        return self.state in {"pending", "ambiguous"}
+
+
+@dataclass(slots=True)
+class Attempt:
+    attempt_id: int
+    meter_event_id: int
+    key_generation: int
+    worker: str
+    started_us: int
+    lease_until_us: int
+    finished_us: int | None = None
+    outcome: str | None = None
+
+
+@dataclass(slots=True)
+class Parked:
+    parked_id: int
+    kind: str
+    reason: str
+    row: dict[str, Any]
+    """The fact as it was told; empty for a dead meter event."""
+    meter_event_id: int | None = None
+    state: str = "open"
+    published: bool = False
+
+
+@dataclass(slots=True)
+class Tables:
+    """Everything that a backup holds."""
+
+    logs: dict[str, str] = field(default_factory=dict)
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    levels: dict[SeriesKey, Level] = field(default_factory=dict)
+    cells: dict[tuple[str, int, str, str, int], Cell] = field(default_factory=dict)
+    tokens: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    """`entry_id` is the place in the list, from 1."""
+    identities: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(kind, event id) → entry."""
+    findings: dict[tuple[str, str], str] = field(default_factory=dict)
+    customers: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    """tenant → (effective from, customer), oldest first."""
+    uncovered: dict[int, Uncovered] = field(default_factory=dict)
+    lanes: dict[int, Lane] = field(default_factory=dict)
+    lane_ids: dict[tuple[str, str], int] = field(default_factory=dict)
+    meter_events: list[MeterEventRow] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    parked: list[Parked] = field(default_factory=list)
+    parked_identities: set[object] = field(default_factory=set)
+    halts: dict[str, str] = field(default_factory=dict)
+    went_back: dict[tuple[str, int, int, int], bool] = field(default_factory=dict)
+    """(log, partition, acknowledged, stored) → whether it was adopted."""
+    doubts: list[tuple[str, str, int]] = field(default_factory=list)
+    """(customer, event name, window start) that a restored ledger may have sent."""

@@ -1,0 +1,171 @@
+"""What must be true in the end, worked out from what services committed and people decided.
+
+Nothing of the product is used here: the rules are written down again, in the plainest way, and
+compared with what stands in the ledger's tables and in Stripe's recorded multiset.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from tests.simulation.service import SOURCE, Row
+from tests.simulation.world import World
+
+MINUTE_US: Final = 60_000_000
+HOUR_US: Final = 60 * MINUTE_US
+SCALE: Final = {"calls": 0, "storage": 2, "jobs": 0}
+LATE_US: Final = {"calls": 24 * HOUR_US, "storage": HOUR_US, "jobs": 24 * HOUR_US}
+WINDOW_US: Final = {"calls": HOUR_US, "storage": 10 * MINUTE_US, "jobs": HOUR_US}
+EARLY_US: Final = 5 * MINUTE_US
+Cell = tuple[str, str, int]
+"""customer, event name, start of the hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must never be; `name` is what the summary counts."""
+
+    name: str
+    detail: str
+
+
+def verdict_of(row: Row) -> str:
+    """accepted, late, early, conflict, unknown or correction."""
+    if row.kind == "conflict":
+        return "conflict"
+    if row.use.metric not in SCALE:
+        return "unknown"
+    if row.kind == "correction":
+        return "correction"
+    if row.occurred_us - row.received_us > EARLY_US:
+        return "early"
+    if row.received_us - row.occurred_us > LATE_US[row.use.metric]:
+        return "late"
+    return "accepted"
+
+
+def units_of(row: Row) -> int:
+    """The amount of a row in whole units."""
+    return int(Decimal(row.use.quantity).scaleb(SCALE[row.use.metric]))
+
+
+class Truth:
+    """What a world must come to."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rows = world.service.committed
+        self.verdicts = [(row, verdict_of(row)) for row in self.rows]
+
+    def payer(self, tenant_id: str, at_us: int) -> str:
+        """The customer mapped for an instant."""
+        since = [(f, c) for t, f, c in self.world.mapped if t == tenant_id and f <= at_us]
+        return max(since)[1] if since else "nobody"
+
+    def cell(self, tenant_id: str, metric: str, at_us: int) -> Cell:
+        """Where an amount of an instant belongs in Stripe's books."""
+        payer = self.payer(tenant_id, at_us - at_us % WINDOW_US[metric])
+        return payer, metric, at_us - at_us % HOUR_US
+
+    def amounts(self) -> dict[Cell, int]:
+        """Units by cell: accepted usage, what people approved, and corrections."""
+        amounts: defaultdict[Cell, int] = defaultdict(int)
+        approved = set(self.world.decided.approved)
+        for row, verdict in self.verdicts:
+            billed = verdict in {"accepted", "correction"}
+            if billed or (verdict in {"late", "early"} and row.event_id in approved):
+                amounts[self.cell(row.use.tenant_id, row.use.metric, row.occurred_us)] += units_of(row)
+        for tenant_id, metric, at_us, units in self.world.decided.corrections:
+            amounts[self.cell(tenant_id, metric, at_us)] += units
+        return {cell: units for cell, units in amounts.items() if units}
+
+    def cells(self) -> dict[tuple[int, str], tuple[int, int]]:
+        """Identities by minute and class: how many, and the sum of their contents."""
+        classes = {"late": "review", "early": "review", "unknown": "dead"}
+        found: dict[tuple[int, str], tuple[int, int]] = {}
+        for row, verdict in self.verdicts:
+            key = row.received_us - row.received_us % MINUTE_US, classes.get(verdict, verdict)
+            count, digest = found.get(key, (0, 0))
+            found[key] = count + 1, (digest + int(row.content, 16)) % (1 << 128)
+        return found
+
+    def parked(self) -> Counter[tuple[str, str]]:
+        """Reason and event id of what a person has to see."""
+        return Counter(
+            (verdict, row.event_id)
+            for row, verdict in self.verdicts
+            if verdict in {"late", "early", "conflict"}
+        )
+
+
+def billed(world: World) -> dict[Cell, int]:
+    """What Stripe has, read from its recorded multiset."""
+    state = world.stripe.memory.state
+    sums: defaultdict[Cell, int] = defaultdict(int)
+    for event in state.recorded:
+        if event.refused is None and event.identifier not in state.cancelled:
+            at_us = event.timestamp_s * 1_000_000
+            sums[event.customer, event.event_name, at_us - at_us % HOUR_US] += int(event.value)
+    return {cell: units for cell, units in sums.items() if units}
+
+
+def amounts_differ(world: World, truth: Truth) -> Iterator[Violation]:
+    """Lost, double, phantom and misattributed units, cell by cell."""
+    expected, found = truth.amounts(), billed(world)
+    short = {c: expected[c] - found.get(c, 0) for c in expected if found.get(c, 0) < expected[c]}
+    over = {c: units - expected.get(c, 0) for c, units in found.items() if units > expected.get(c, 0)}
+    for cell, units in sorted(over.items()):
+        twin = next((c for c, u in short.items() if c[1:] == cell[1:] and u == units), None)
+        if twin is not None:
+            del short[twin]
+            yield Violation("misattributed", f"{units} units of {twin} are billed to {cell[0]}")
+        else:
+            name = "double" if cell in expected else "phantom"
+            yield Violation(name, f"{cell}: {units} units ({_powers(units)}) too many")
+    for cell, units in sorted(short.items()):
+        yield Violation("lost", f"{cell}: {units} units ({_powers(units)}) are not billed")
+
+
+def _powers(units: int) -> str:
+    """The uses that a difference consists of, as powers of four."""
+    digits, power = [], 0
+    while units:
+        units, digit = divmod(units, 4)
+        if digit:
+            digits.append(f"{digit}·4^{power}")
+        power += 1
+    return " + ".join(digits)
+
+
+def cells_differ(world: World, truth: Truth) -> Iterator[Violation]:
+    """Identities that the ledger counts and the registry does not have, or the other way round."""
+    expected, found = truth.cells(), Counter[tuple[int, str]]()
+    digests: dict[tuple[int, str], int] = {}
+    for (source, minute_us, kind, _, _), cell in world.database.tables.cells.items():
+        if source == SOURCE:
+            key = minute_us, kind
+            found[key] += cell.count
+            digests[key] = (digests.get(key, 0) + cell.digest) % (1 << 128)
+    for key in sorted(expected.keys() | found.keys()):
+        count, digest = expected.get(key, (0, 0))
+        if found[key] < count:
+            yield Violation("identity_lost", f"{key}: {found[key]} of {count} identities")
+        elif found[key] > count:
+            yield Violation("identity_phantom", f"{key}: {found[key]} instead of {count}")
+        elif digests[key] != digest:
+            yield Violation("identity_differs", f"{key}: other contents than committed")
+
+
+def parked_differs(world: World, truth: Truth) -> Iterator[Violation]:
+    """A conflict or a late use that nobody would see, or one that is no such thing."""
+    found = Counter(
+        (p.reason, p.row["event_id"])
+        for p in world.database.tables.parked
+        if p.kind == "review"
+    )
+    for item in sorted((truth.parked() - found).keys()):
+        yield Violation("silent", f"{item} waits for nobody")
+    for item in sorted((found - truth.parked()).keys()):
+        yield Violation("review_phantom", f"{item} was parked, for no reason")

@@ -1,0 +1,101 @@
+"""One seed after the other: what was found, how long it took, and what replays it."""
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from tests.simulation import disk
+from tests.simulation.checks import violations
+from tests.simulation.oracle import Violation
+from tests.simulation.story import story
+from tests.simulation.timeline import StalledError
+from tests.simulation.world import World
+
+_CRITICAL: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One seed's end."""
+
+    seed: int
+    history: str
+    hours: float
+    faults: tuple[str, ...]
+    violations: tuple[Violation, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """What replays it."""
+        return f".venv/bin/python -m tests.simulation --seed {self.seed}"
+
+
+@dataclass
+class Tally:
+    """Many seeds' end."""
+
+    seeds: int = 0
+    hours: float = 0.0
+    failed: list[Outcome] = field(default_factory=list)
+    began_s: float = field(default_factory=time.perf_counter)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.hours += outcome.hours
+        if outcome.violations:
+            self.failed.append(outcome)
+
+    def line(self) -> str:
+        """For people."""
+        elapsed_s = time.perf_counter() - self.began_s
+        return (
+            f"{self.seeds} seeds, {self.hours:.0f} simulated hours, "
+            f"{sum(len(one.violations) for one in self.failed)} violations, "
+            f"{self.seeds / elapsed_s:.1f} seeds/s"
+        )
+
+
+def _drop(*_: Any) -> Any:
+    raise structlog.DropEvent
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Modelled disks, no log lines, and no collector that runs when it likes."""
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(_CRITICAL), processors=[_drop]
+    )
+    gc.disable()
+    try:
+        with disk.modelled():
+            yield
+    finally:
+        gc.enable()
+        structlog.configure(**before)
+
+
+def run_seed(seed: int, forced: Sequence[str] = (), *, keep: bool = False) -> Outcome:
+    """Lives through a seed; call it inside `quiet`."""
+    world = World(seed, forced, keep=keep)
+    stalled: list[Violation] = []
+    try:
+        world.run(story)
+    except StalledError:
+        stalled.append(Violation("stuck", "everybody waits for somebody else"))
+    outcome = Outcome(
+        seed,
+        world.timeline.history(),
+        world.timeline.now_s / 3_600,
+        tuple(world.faults),
+        (*stalled, *violations(world)),
+        tuple(world.timeline.kept or ()),
+    )
+    gc.collect()
+    return outcome

@@ -1,0 +1,165 @@
+"""The service's database: a key registry and an outbox, transactions that end either way.
+
+What was committed stands in `Service.committed`, apart from what was written for the pipeline: the
+oracle reads only that. Identity and content are hashed by rules of our own, because the stream
+compares them and never computes them.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from tests.simulation.timeline import Timeline
+
+SOURCE = "shop"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Kind = Literal["usage", "correction", "conflict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One call of `record_usage` or `record_correction`."""
+
+    tenant_id: str
+    metric: str
+    quantity: str
+    event_key: str
+    occurred_us: int | None = None
+    kind: Literal["usage", "correction"] = "usage"
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the outbox, committed or about to be."""
+
+    kind: Kind
+    use: Use
+    event_id: str
+    content: str
+    occurred_us: int
+    received_us: int
+    first: "Row | None" = None
+    """For a conflict: the row of the first recording."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Open until it ends; its keys are locked meanwhile."""
+
+    rows: list[Row] = field(default_factory=list)
+    began_us: int = 0
+
+
+class Service:
+    """Registry, outbox, and what is true."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.clock_ahead_us = 0
+        self.registry: dict[tuple[str, str, str], Row] = {}
+        self.conflicts: set[tuple[str, str]] = set()
+        self.locked: dict[tuple[str, str, str], Transaction] = {}
+        self.outbox: list[Row] = []
+        """In the order of commits, which is the order in which Debezium reads."""
+        self.committed: list[Row] = []
+        """Each row once, re-emissions left out."""
+        self.rolled_back: list[Row] = []
+
+    def now_us(self) -> int:
+        return self.timeline.now_us() + self.clock_ahead_us
+
+    def begin(self) -> Transaction:
+        return Transaction(began_us=self.now_us())
+
+    def record(self, transaction: Transaction, use: Use) -> str:
+        """recorded, duplicate, conflict, or locked: another transaction has the key just now."""
+        key = use.kind, use.tenant_id, use.event_key
+        if self.locked.setdefault(key, transaction) is not transaction:
+            return "locked"
+        now_us = self.now_us()
+        event_id = _uuid(use.kind, use.tenant_id, use.event_key)
+        given = "" if use.occurred_us is None else str(use.occurred_us)
+        content = _hex(event_id, use.metric, use.quantity, given)
+        occurred_us = now_us if use.occurred_us is None else use.occurred_us
+        first = self._first(transaction, key)
+        if first is None:
+            transaction.rows.append(Row(use.kind, use, event_id, content, occurred_us, now_us))
+            return "recorded"
+        if first.content == content:
+            return "duplicate"
+        known = {(r.event_id, r.content) for r in transaction.rows} | self.conflicts
+        if (event_id, content) not in known:
+            transaction.rows.append(
+                Row("conflict", use, event_id, content, occurred_us, now_us, first)
+            )
+        return "conflict"
+
+    def _first(self, transaction: Transaction, key: tuple[str, str, str]) -> Row | None:
+        for row in transaction.rows:
+            if (row.kind, row.use.tenant_id, row.use.event_key) == key:
+                return row
+        return self.registry.get(key)
+
+    def end(self, transaction: Transaction, *, commit: bool) -> None:
+        """Commits or rolls back; all of it, at one instant."""
+        self.locked = {k: t for k, t in self.locked.items() if t is not transaction}
+        if not commit:
+            self.rolled_back += transaction.rows
+            self.timeline.note("rolled back", len(transaction.rows))
+            return
+        for row in transaction.rows:
+            if row.kind == "conflict":
+                self.conflicts.add((row.event_id, row.content))
+            else:
+                self.registry[row.kind, row.use.tenant_id, row.use.event_key] = row
+            self.committed.append(row)
+            self.outbox.append(row)
+            self.timeline.note("committed", row.kind, row.event_id, row.use.quantity)
+
+    def emit_again(self, from_us: int, to_us: int) -> int:
+        """Rows received in a span go out once more, as an operator repairs a hole."""
+        again = [row for row in self.committed if from_us <= row.received_us < to_us]
+        self.outbox += again
+        self.timeline.note("emitted again", len(again))
+        return len(again)
+
+
+def wire_of(row: Row) -> tuple[bytes, bytes]:
+    """Key and value of the record that Debezium makes of a row."""
+    use = row.use
+    wire: dict[str, Any] = {
+        "v": 1, "type": row.kind, "source": SOURCE, "event_id": row.event_id,
+        "tenant_id": use.tenant_id, "event_key": use.event_key, "kafka_key": use.tenant_id,
+        "shard": 0, "metric": use.metric, "occurred_at": _text(row.occurred_us),
+        "received_at": _text(row.received_us), "content": row.content, "content_version": 1,
+        "attributes": {},
+    }  # fmt: skip
+    wire["quantity" if use.kind == "usage" else "delta"] = use.quantity
+    if use.kind == "correction":
+        wire |= {"reason": "wrong", "authorized_by": "ops", "review": False}
+        wire["target_event_id"] = use.target or ""
+    if row.first is not None:
+        wire["first_content"] = row.first.content
+        wire["first_received_at"] = _text(row.first.received_us)
+    return use.tenant_id.encode(), json.dumps(wire).encode()
+
+
+def other_content(use: Use, quantity: str) -> Use:
+    """The same key, telling something else."""
+    return replace(use, quantity=quantity)
+
+
+def _hex(*parts: str) -> str:
+    return hashlib.md5("\x1f".join(parts).encode(), usedforsecurity=False).hexdigest()
+
+
+def _uuid(*parts: str) -> str:
+    return str(UUID(hex=_hex(*parts)))
+
+
+def _text(at_us: int) -> str:
+    return (_EPOCH + timedelta(microseconds=at_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,235 @@
+"""Everything put together: what a seed becomes, from the first commit to the last settlement."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from streams import topics
+from streams.core.catalogue import MeterVersion
+from streams.core.instant import HOUR_US, MINUTE_US
+from tests.simulation.broker import Broker
+from tests.simulation.connect import Connect
+from tests.simulation.disk import Disk
+from tests.simulation.ledger.database import Database
+from tests.simulation.ledger.people import RefusedError
+from tests.simulation.service import Service
+from tests.simulation.stripe import Stripe
+from tests.simulation.timeline import Process, Timeline
+from tests.simulation.worker import Outside, Worker
+
+PARTITIONS: Final = 3
+HOUR_S: Final = 3_600.0
+DRAIN_S_MAX: Final = 60 * HOUR_S
+LOOK_S: Final = 600.0
+
+
+def _meter(metric: str, **changes: object) -> MeterVersion:
+    plain = MeterVersion(
+        metric=metric, version=1, event_name=metric, window_us=HOUR_US, publish="window", scale=0,
+        skew_max_us=24 * HOUR_US, close_delay_us=MINUTE_US, carry="review", aggregation="sum",
+        rules=1, effective_from_us=0,
+    )  # fmt: skip
+    return plain._replace(**changes)  # type: ignore[arg-type]  # named fields of it
+
+
+METERS: Final = (
+    _meter("calls"),
+    _meter("storage", window_us=10 * MINUTE_US, scale=2, skew_max_us=HOUR_US),
+    _meter("jobs", publish="event"),
+)
+
+
+@dataclass
+class Machine:
+    """A place where one worker runs after the other."""
+
+    name: str
+    disk: Disk
+    worker: Worker | None = None
+    lives: int = 0
+
+
+@dataclass
+class Decided:
+    """What people decided, by their own notes."""
+
+    approved: list[str] = field(default_factory=list)
+    """Event ids of reviewed items that are billed."""
+    corrections: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """tenant, metric, instant, units."""
+
+
+class World:
+    """One seed."""
+
+    def __init__(self, seed: int, forced: Sequence[str] = (), *, keep: bool = False) -> None:
+        """Args: the seed, faults that strike in any case, whether the notes are kept."""
+        self.seed, self.rng = seed, Random(seed)
+        self.timeline = timeline = Timeline()
+        timeline.kept = [] if keep else None
+        self.broker = Broker(timeline, PARTITIONS)
+        self.service = Service(timeline)
+        self.database = Database(timeline, METERS)
+        self.stripe = Stripe(timeline, [m.event_name for m in METERS], self.rng, self.delay_s)
+        self.connect = Connect(timeline, self.service, self.broker, self.rng, self.delay_s)
+        self.answers_lost = 0.0
+        """Chance that the ledger's answer to a transaction is lost."""
+        self.outside = Outside(
+            timeline, self.broker, self.database, self.stripe, self.rng, self.delay_s,
+            lambda: self.rng.random() < self.answers_lost, self._died,
+        )  # fmt: skip
+        self.machines = [
+            Machine(f"w{n}", Disk(f"w{n}")) for n in range(self.rng.choice((1, 2, 2, 3)))
+        ]
+        self.processes: list[Process] = []
+        self.forced = tuple(forced)
+        self.decided = Decided()
+        self.mapped: list[tuple[str, int, str]] = []
+        """tenant, from when on, customer: as told to the ledger."""
+        self.ends: list[int] = []
+        """Codes by which workers ended themselves."""
+        self.healed = False
+        self.before_replay = (0, 0, 0)
+        self.faults: list[str] = []
+
+    def delay_s(self) -> float:
+        """One way of a message: milliseconds, now and then a second."""
+        return self.rng.random() * (0.02 if self.rng.random() < 0.97 else 2.0)
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def start(self, machine: Machine) -> None:
+        """Starts a worker where none runs."""
+        if machine.worker is None or not machine.worker.process.alive:
+            machine.lives += 1
+            machine.worker = Worker(self.outside, f"{machine.name}.{machine.lives}", machine.disk)
+            self.processes.append(machine.worker.process)
+            self.prepare(machine.worker)
+            machine.worker.start()
+
+    def prepare(self, worker: Worker) -> None:
+        """Called for each worker before it starts; faults and mutants hang on here."""
+
+    def kill(self, machine: Machine, down_s: float) -> None:
+        """SIGKILL, and a start after a while."""
+        if machine.worker is not None:
+            machine.worker.kill()
+        self.timeline.outside(down_s, lambda: self.start(machine))
+
+    def _died(self, worker: Worker) -> None:
+        self.ends.append(worker.ended or 0)
+        machine = next(m for m in self.machines if m.worker is worker)
+        self.timeline.outside(5.0, lambda: self.start(machine))
+
+    def stop(self, machine: Machine, stopped_s: float) -> None:
+        """SIGSTOP, and SIGCONT after a while."""
+        worker = machine.worker
+        if worker is None or worker.process.state != "running":
+            return
+        worker.process.stop()
+        self.timeline.note("stopped", worker.name)
+        self.broker.group.watch(worker.process)
+        self.timeline.outside(stopped_s, worker.process.go_on)
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def later(self, delay_s: float, what: Callable[[], object]) -> None:
+        """Does something after a while, whoever lives then."""
+        self.timeline.outside(delay_s, what)
+
+    def run(self, story: "Callable[[World], float]") -> None:
+        """Lives through a story, heals, drains.
+
+        Args:
+            story: arranges what will happen; says for how long.
+        """
+        try:
+            lasts_s = story(self)
+            self.connect.start()
+            for machine in self.machines:
+                self.start(machine)
+            self.timeline.run_until_complete(asyncio.sleep(lasts_s))
+            self.heal()
+            self.timeline.run_until_complete(self._drain())
+            self.before_replay = self.books()
+            self.replay()
+        finally:
+            self.timeline.end([*self.processes, *self.connect.processes])
+
+    def heal(self) -> None:
+        """All is well from here on."""
+        self.healed = True
+        self.timeline.note("healed")
+        self.stripe.weather, self.stripe.sporadic = "fine", 0.0
+        self.database.away = self.broker.away = False
+        self.service.clock_ahead_us = self.answers_lost = 0
+        if self.connect.process is None:
+            self.connect.start()
+        for machine in self.machines:
+            if machine.worker is not None:
+                machine.worker.process.go_on()
+            self.start(machine)
+
+    async def _drain(self) -> None:
+        began_s = self.timeline.now_s
+        while self.timeline.now_s - began_s < DRAIN_S_MAX:
+            await asyncio.sleep(LOOK_S)
+            self.decide_all()
+            if not self.waiting_for():
+                return
+
+    def books(self) -> tuple[int, int, int]:
+        """What a replay must not change: entries, parked items, what Stripe received."""
+        tables = self.database.tables
+        return len(tables.entries), len(tables.parked), len(self.stripe.received)
+
+    def waiting_for(self) -> list[str]:
+        """What is not at its end yet, in words."""
+        tables = self.database.tables
+        found = []
+        if not self.connect.caught_up:
+            found.append("connect has not sent every row")
+        for partition, log in enumerate(self.broker.logs[topics.EVENTS]):
+            told = {k[1]: position for k, position in tables.positions.items()}
+            if log and told.get(partition, -1) < len(log) - 1:
+                found.append(f"partition {partition} is not told to its end")
+        found += [f"level {lv.key} is to be cut" for lv in tables.levels.values() if lv.due_us]
+        found += [f"entry {u.entry_id} is not covered" for u in tables.uncovered.values()]
+        found += [
+            f"meter event {m.meter_event_id} is {m.state}"
+            for m in tables.meter_events
+            if m.state in {"pending", "ambiguous", "dead"}
+        ]
+        found += [f"halted: {kind}" for kind in tables.halts]
+        return found
+
+    def replay(self) -> None:
+        """All local state is lost, and told to nobody: whatever is read again changes nothing."""
+        for machine in self.machines:
+            if machine.worker is not None:
+                machine.worker.kill()
+            machine.disk.lose()
+            self.start(machine)
+        self.timeline.run_until_complete(asyncio.sleep(LOOK_S))
+
+    # -- people ------------------------------------------------------------------------------------
+
+    def map_customer(self, tenant_id: str, customer: str, from_us: int) -> None:
+        """Says who pays for a tenant."""
+        self.mapped.append((tenant_id, from_us, customer))
+        self.database.map_customer(tenant_id, customer, from_us)
+
+    def decide_all(self) -> None:
+        """People look at everything that waits for them."""
+        for item in self.database.open_items():
+            with suppress(RefusedError):
+                if item.meter_event_id is not None:
+                    self.database.redrive(item.parked_id)
+                elif item.reason in {"late", "early"} and self.rng.random() < 0.5:
+                    self.database.approve(item.parked_id)
+                    self.decided.approved.append(item.row["event_id"])
+                else:
+                    self.database.reject(item.parked_id)
