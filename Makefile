@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help sync fmt check test stack demo drill bench
+.PHONY: help sync fmt check test sim stack demo drill bench
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -26,6 +26,10 @@ check: sync ## linters, types, import rules
 
 test: sync check ## everything CI runs: checks, unit, contract, integration, kill tests
 	$(BIN)/python -m tests.run
+
+sim: sync ## the simulation: SEEDS=500 from FIRST=1 on, then the planted bugs
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),500) --from $(or $(FIRST),1)
+	$(BIN)/python -m tests.simulation --mutants
 
 stack: sync ## a local stack that stays up: Postgres, Kafka, Connect, stand-in, worker
 	$(BIN)/tailrace sandbox up

@@ -1,4 +1,4 @@
-"""Kafka: logs in lists, readers, producers, and a group whose members may be gone without a word."""
+"""Kafka: logs in lists, readers, producers, and a group whose members may just be gone."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -161,9 +161,7 @@ class Membership:
     def share(self, process: Process) -> list[int]:
         """The partitions that are to be a member's."""
         number = self.members.index(process)
-        return [
-            p for p in range(self._broker.partitions) if p % len(self.members) == number
-        ]
+        return [p for p in range(self._broker.partitions) if p % len(self.members) == number]
 
     def take(self, process: Process, partition: int) -> bool:
         """Owns a partition, if its last owner has let go of it."""

@@ -32,7 +32,16 @@ def violations(world: World) -> list[Violation]:
     found: list[Violation] = []
     for check in (amounts_differ, cells_differ, parked_differs, outputs_lack):
         found += check(world, truth)
-    for look in (stuck, ledger_differs, unattempted, fenced, homeless, contradictions, replayed):
+    for look in (
+        stuck,
+        ledger_differs,
+        settled_differs,
+        unattempted,
+        fenced,
+        homeless,
+        contradictions,
+        replayed,
+    ):
         found += look(world)
     found += [Violation("harness", repr(error)) for error in world.timeline.errors]
     return found
@@ -52,7 +61,7 @@ def stuck(world: World) -> Iterator[Violation]:
 
 
 def ledger_differs(world: World) -> Iterator[Violation]:
-    """Entries are what levels and decisions say; Stripe has what is settled."""
+    """Entries are what levels say."""
     tables = world.database.tables
     cut: defaultdict[object, int] = defaultdict(int)
     for entry in tables.entries:
@@ -61,8 +70,12 @@ def ledger_differs(world: World) -> Iterator[Violation]:
     for level in tables.levels.values():
         if cut[level.key] != level.total:
             yield Violation("ledger", f"{level.key}: level {level.total}, entries {cut[level.key]}")
+
+
+def settled_differs(world: World) -> Iterator[Violation]:
+    """Stripe has what is settled."""
     settled: defaultdict[Cell, int] = defaultdict(int)
-    for m in tables.meter_events:
+    for m in world.database.tables.meter_events:
         if m.state == "recorded" and m.timestamp_s is not None:
             at_us = m.timestamp_s * 1_000_000
             settled[m.customer, m.event_name, at_us - at_us % HOUR_US] += m.units

@@ -14,7 +14,7 @@ from tests.simulation.broker import Broker
 from tests.simulation.service import Service, wire_of
 from tests.simulation.timeline import Process, Timeline
 
-POLL_S = 0.5
+POLL_S_MAX = 60.0
 
 
 class Connect:
@@ -51,7 +51,7 @@ class Connect:
     async def _run(self, process: Process) -> None:
         while True:
             if self._sent >= len(self._service.outbox) or self._broker.away:
-                await asyncio.sleep(POLL_S * (1 + self._rng.random() * 40))
+                await asyncio.sleep(POLL_S_MAX * self._rng.random())
                 continue
             await asyncio.sleep(self._delay_s())
             process.check()

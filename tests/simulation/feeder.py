@@ -8,6 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streams import topics
+from streams.core.identity import log_uuid
 from streams.core.level import newer
 from streams.core.mark import earlier
 from streams.engine.absorb import MergeRules
@@ -24,8 +25,6 @@ from streams.engine.log_guard import TopicInquiry
 from streams.engine.outcome import Before, Outcomes
 from streams.engine.recovery import Recovery, recover
 from streams.engine.table import PartitionTable
-from streams.core.identity import log_uuid
-from streams.adapters.ledger_facts import LedgerFacts
 from tests.simulation.broker import SESSION_S, Message, Reader
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _UNMARKED: Final = Before(marked=False, mark=None)
 class Feeder:
     """One worker's part of the log."""
 
-    def __init__(self, worker: "Worker", ledger: LedgerFacts, fail_stop: FailStop) -> None:
+    def __init__(self, worker: "Worker", fail_stop: FailStop) -> None:
         self._worker, self._fail_stop = worker, fail_stop
         self._broker, self._process = worker.outside.broker, worker.process
         self._outcomes = Outcomes(cast("Any", self), fail_stop)
@@ -149,7 +148,7 @@ class Feeder:
         records = self._cut(assigned.table, assigned.records_max)
         if not records:
             return False
-        chunk = self._chunk(assigned, assigned.table, records)
+        chunk = self._chunk(assigned.table, records)
         done = Done()
         chunk.done = cast("Any", done)
         chunk.table.enter(chunk.timestamp_ms_max)
@@ -183,7 +182,7 @@ class Feeder:
         )
         return records
 
-    def _chunk(self, assigned: Assigned, table: PartitionTable, records: list[Record]) -> Chunk:
+    def _chunk(self, table: PartitionTable, records: list[Record]) -> Chunk:
         clock, question = self._worker.clock, self._inquiry.ask(topics.EVENTS)
         fence = Fence(
             clock.elapsed_s, clock.elapsed_s(), session_s=SESSION_S,

@@ -35,12 +35,12 @@ def verdict_of(row: Row) -> str:
     """accepted, late, early, conflict, unknown or correction."""
     if row.kind == "conflict":
         return "conflict"
+    if row.kind == "usage" and row.occurred_us - row.received_us > EARLY_US:
+        return "early"
     if row.use.metric not in SCALE:
         return "unknown"
     if row.kind == "correction":
         return "correction"
-    if row.occurred_us - row.received_us > EARLY_US:
-        return "early"
     if row.received_us - row.occurred_us > LATE_US[row.use.metric]:
         return "late"
     return "accepted"
@@ -76,7 +76,9 @@ class Truth:
         for row, verdict in self.verdicts:
             billed = verdict in {"accepted", "correction"}
             if billed or (verdict in {"late", "early"} and row.event_id in approved):
-                amounts[self.cell(row.use.tenant_id, row.use.metric, row.occurred_us)] += units_of(row)
+                amounts[self.cell(row.use.tenant_id, row.use.metric, row.occurred_us)] += units_of(
+                    row
+                )
         for tenant_id, metric, at_us, units in self.world.decided.corrections:
             amounts[self.cell(tenant_id, metric, at_us)] += units
         return {cell: units for cell, units in amounts.items() if units}
@@ -115,7 +117,9 @@ def amounts_differ(world: World, truth: Truth) -> Iterator[Violation]:
     """Lost, double, phantom and misattributed units, cell by cell."""
     expected, found = truth.amounts(), billed(world)
     short = {c: expected[c] - found.get(c, 0) for c in expected if found.get(c, 0) < expected[c]}
-    over = {c: units - expected.get(c, 0) for c, units in found.items() if units > expected.get(c, 0)}
+    over = {
+        c: units - expected.get(c, 0) for c, units in found.items() if units > expected.get(c, 0)
+    }
     for cell, units in sorted(over.items()):
         twin = next((c for c, u in short.items() if c[1:] == cell[1:] and u == units), None)
         if twin is not None:
@@ -161,9 +165,7 @@ def cells_differ(world: World, truth: Truth) -> Iterator[Violation]:
 def parked_differs(world: World, truth: Truth) -> Iterator[Violation]:
     """A conflict or a late use that nobody would see, or one that is no such thing."""
     found = Counter(
-        (p.reason, p.row["event_id"])
-        for p in world.database.tables.parked
-        if p.kind == "review"
+        (p.reason, p.row["event_id"]) for p in world.database.tables.parked if p.kind == "review"
     )
     for item in sorted((truth.parked() - found).keys()):
         yield Violation("silent", f"{item} waits for nobody")

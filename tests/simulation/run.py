@@ -17,6 +17,7 @@ from tests.simulation.timeline import StalledError
 from tests.simulation.world import World
 
 _CRITICAL: Final = 50
+_COLLECT_EVERY: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,15 @@ class Outcome:
     history: str
     hours: float
     faults: tuple[str, ...]
+    forced: tuple[str, ...]
     violations: tuple[Violation, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         """What replays it."""
-        return f".venv/bin/python -m tests.simulation --seed {self.seed}"
+        forced = f" --forced {','.join(self.forced)}" if self.forced else ""
+        return f".venv/bin/python -m tests.simulation --seed {self.seed}{forced}"
 
 
 @dataclass
@@ -72,12 +75,15 @@ def quiet() -> Iterator[None]:
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(_CRITICAL), processors=[_drop]
     )
+    gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         with disk.modelled():
             yield
     finally:
         gc.enable()
+        gc.unfreeze()
         structlog.configure(**before)
 
 
@@ -94,8 +100,10 @@ def run_seed(seed: int, forced: Sequence[str] = (), *, keep: bool = False) -> Ou
         world.timeline.history(),
         world.timeline.now_s / 3_600,
         tuple(world.faults),
+        tuple(forced),
         (*stalled, *violations(world)),
         tuple(world.timeline.kept or ()),
     )
-    gc.collect()
+    if seed % _COLLECT_EVERY == 0:
+        gc.collect()
     return outcome

@@ -63,6 +63,8 @@ class Service:
         self.registry: dict[tuple[str, str, str], Row] = {}
         self.conflicts: set[tuple[str, str]] = set()
         self.locked: dict[tuple[str, str, str], Transaction] = {}
+        self.open = 0
+        """Transactions that have not ended."""
         self.outbox: list[Row] = []
         """In the order of commits, which is the order in which Debezium reads."""
         self.committed: list[Row] = []
@@ -73,6 +75,7 @@ class Service:
         return self.timeline.now_us() + self.clock_ahead_us
 
     def begin(self) -> Transaction:
+        self.open += 1
         return Transaction(began_us=self.now_us())
 
     def record(self, transaction: Transaction, use: Use) -> str:
@@ -106,6 +109,7 @@ class Service:
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:
         """Commits or rolls back; all of it, at one instant."""
+        self.open -= 1
         self.locked = {k: t for k, t in self.locked.items() if t is not transaction}
         if not commit:
             self.rolled_back += transaction.rows

@@ -7,11 +7,12 @@ and which is there twice.
 import asyncio
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Final
 
 from tests.simulation.faults import FAULTS
-from tests.simulation.service import Service, Transaction, Use, other_content
+from tests.simulation.service import Service, Use, other_content
 from tests.simulation.timeline import T0_US
 from tests.simulation.world import HOUR_S, METERS, World
 
@@ -76,11 +77,7 @@ async def write(world: World, hours: float, uses: int) -> None:
         long = rng.random() < 0.05
         open_s = rng.random() * (2 * HOUR_S if long else 0.2)
         commit = rng.random() >= 0.1
-        world.later(open_s, _end(world.service, transaction, commit=commit))
-
-
-def _end(service: Service, transaction: Transaction, *, commit: bool) -> object:
-    return lambda: service.end(transaction, commit=commit)
+        world.later(open_s, partial(world.service.end, transaction, commit=commit))
 
 
 def story(world: World) -> float:
@@ -90,14 +87,14 @@ def story(world: World) -> float:
         customer = f"cus_{number}"
         if rng.random() < 0.15:
             mapping_s = rng.random() * 10 * HOUR_S
-            world.later(mapping_s, lambda t=tenant_id, c=customer: world.map_customer(t, c, 0))
+            world.later(mapping_s, partial(world.map_customer, tenant_id, customer, 0))
             continue
         world.map_customer(tenant_id, customer, 0)
         if rng.random() < 0.25:
             moved_us = T0_US + rng.randrange(1, 12) * HOUR_US
             world.map_customer(tenant_id, f"{customer}b", moved_us)
     hours = rng.choice((2.0, 4.0, 8.0))
-    world.timeline.create_task(write(world, hours, rng.randrange(20, 60)))
+    world.writing = world.timeline.create_task(write(world, hours, rng.randrange(20, 60)))
     lasts_s = hours * HOUR_S + 2 * HOUR_S
     others = sorted(FAULTS.keys() - set(world.forced))
     for name in (*world.forced, *rng.sample(others, rng.randrange(6))):

@@ -96,7 +96,9 @@ class Stripe:
             known = len(self.memory.state.recorded)
             reply = self._execute(begun, weather) if isinstance(begun, Execution) else begun
             recorded = len(self.memory.state.recorded) > known
-            self.received.append(Received(now_us, claim.identifier, key, claim.attempt_id, recorded))
+            self.received.append(
+                Received(now_us, claim.identifier, key, claim.attempt_id, recorded)
+            )
             self.timeline.note("stripe", claim.identifier, claim.value, reply.status, recorded)
             if weather == "proxy":
                 self._answer(Answer(502, parsed=False), answer)

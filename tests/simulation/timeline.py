@@ -171,7 +171,9 @@ class Timeline(asyncio.BaseEventLoop):
     def _process_events(self, event_list: object) -> None:
         """There are no files."""
 
-    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]  # generic over a pack of arguments
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> Any:
         """At once: what blocks elsewhere answers at once here, and threads there are none."""
         del executor
         done = self.create_future()
@@ -194,5 +196,5 @@ class Timeline(asyncio.BaseEventLoop):
             self._run_once()
         for task in asyncio.all_tasks(self):
             # Its first step went with its process.
-            task.get_coro().close()  # type: ignore[union-attr]  # tasks are made of coroutines
+            task.get_coro().close()
         self.close()

@@ -28,10 +28,10 @@ from tests.simulation.timeline import Process, Timeline
 
 RECORD_BYTES_MAX: Final = 1 << 20
 SETTINGS: Final = Settings(
-    data_dir="modelled", facts_interval_ms=40_000, catalogue_refresh_s=600, publish_lanes=4,
-    publish_interval_ms=45_000, publish_lease_s=60, publish_rate_per_s=50, horizon_h=48,
+    data_dir="modelled", facts_interval_ms=80_000, catalogue_refresh_s=1_200, publish_lanes=4,
+    publish_interval_ms=100_000, publish_lease_s=60, publish_rate_per_s=50, horizon_h=48,
 )  # fmt: skip
-PUMP_S: Final = 900.0
+PUMP_S: Final = 1_800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Worker:
         self.pool = Pool(outside.database, self.process, outside.delay_s, outside.answer_lost)
         facts, publishing = self.pool.facts(), self.pool.publishing()
         catalogue = Catalogue(outside.database, self.pool)
-        self.feeder = Feeder(self, facts, fail_stop)
+        self.feeder = Feeder(self, fail_stop)
         settings = outside.settings
         holds = Holds(catalogue, self.clock, name)
         book = CatalogueBook(catalogue, self.clock, settings.horizon_h * HOUR_US)
@@ -132,8 +132,8 @@ class Worker:
         self.service = Service.__new__(Service)
         self.service.settings, self.service.parts = settings, self.parts
         self.service._fail_stop, self.service._clock = fail_stop, self.clock
-        self.service._admit_channel = Channel()
-        self.service._publish_channel = Channel()
+        self.service._admit_channel = cast("Any", Channel())
+        self.service._publish_channel = cast("Any", Channel())
 
     def start(self) -> None:
         """Starts its loops and agents."""

@@ -91,6 +91,7 @@ class World:
         """tenant, from when on, customer: as told to the ledger."""
         self.ends: list[int] = []
         """Codes by which workers ended themselves."""
+        self.writing: asyncio.Task[None] | None = None
         self.healed = False
         self.before_replay = (0, 0, 0)
         self.faults: list[str] = []
@@ -190,6 +191,8 @@ class World:
         """What is not at its end yet, in words."""
         tables = self.database.tables
         found = []
+        if self.service.open or (self.writing is not None and not self.writing.done()):
+            found.append("usage is still written")
         if not self.connect.caught_up:
             found.append("connect has not sent every row")
         for partition, log in enumerate(self.broker.logs[topics.EVENTS]):

@@ -1,5 +1,6 @@
 """Processes that end or stand still, and disks that go with them."""
 
+from functools import partial
 from typing import Final
 
 from streams.engine.crash_points import STEPS
@@ -15,7 +16,7 @@ def worker_killed(world: World, busy_s: float) -> float:
     rng = world.rng
     for _ in range(rng.randrange(1, 5)):
         machine, down_s = rng.choice(world.machines), 2 + rng.random() * 120
-        world.later(rng.random() * busy_s, lambda m=machine, s=down_s: world.kill(m, s))
+        world.later(rng.random() * busy_s, partial(world.kill, machine, down_s))
     return busy_s
 
 
@@ -25,8 +26,7 @@ def worker_killed_at_a_step(world: World, busy_s: float) -> float:
     for _ in range(rng.randrange(1, 6)):
         machine, step = rng.choice(world.machines), rng.choice(ALL_STEPS)
         nth = rng.randrange(1, 4)
-        arm = lambda m=machine, s=step, n=nth: _arm(world, m, s, n)  # noqa: E731 - one of many
-        world.later(rng.random() * busy_s, arm)
+        world.later(rng.random() * busy_s, partial(_arm, world, machine, step, nth))
     return busy_s
 
 
@@ -54,7 +54,7 @@ def worker_stopped(world: World, busy_s: float) -> float:
     for _ in range(rng.randrange(1, 4)):
         machine, at_s = rng.choice(world.machines), rng.random() * busy_s
         stopped_s = rng.choice((5.0, 30.0, 300.0, 3 * HOUR_S))
-        world.later(at_s, lambda m=machine, s=stopped_s: world.stop(m, s))
+        world.later(at_s, partial(world.stop, machine, stopped_s))
         last_s = max(last_s, at_s + stopped_s)
     return last_s
 
@@ -89,5 +89,5 @@ def disk_lost(world: World, busy_s: float) -> float:
 
     for _ in range(rng.randrange(1, 3)):
         machine = rng.choice(world.machines)
-        world.later(rng.random() * busy_s, lambda m=machine: lose(m))
+        world.later(rng.random() * busy_s, partial(lose, machine))
     return busy_s

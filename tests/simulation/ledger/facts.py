@@ -42,9 +42,7 @@ class Facts(WorkList):
     def positions_behind(self, rows: str) -> list[tuple[int, int]]:
         told: Rows = msgspec.json.decode(rows)
         stored = [self.tables.positions.get((r["log_id"], r["partition"]), -1) for r in told]
-        return [
-            (r["n"], at) for r, at in zip(told, stored, strict=True) if at < r["acknowledged"]
-        ]
+        return [(r["n"], at) for r, at in zip(told, stored, strict=True) if at < r["acknowledged"]]
 
     def note_went_back(
         self, log_id: str, partition: int, acknowledged: int, stored: int, detail: str

@@ -202,7 +202,10 @@ class Lanes(WorkList):
         return len(told)
 
     def _settle(self, r: dict[str, Any]) -> None:
-        m, attempt = self.meter_event(r["meter_event_id"]), self.tables.attempts[r["attempt_id"] - 1]
+        m, attempt = (
+            self.meter_event(r["meter_event_id"]),
+            self.tables.attempts[r["attempt_id"] - 1],
+        )
         if attempt.finished_us is not None:
             return
         attempt.finished_us, attempt.outcome = self.now_us, r["outcome"]
@@ -249,7 +252,7 @@ class Lanes(WorkList):
         )
 
     def dead_letters(self, limit: int) -> list[tuple[Any, ...]]:
-        found = []
+        found: list[tuple[Any, ...]] = []
         for p in self.tables.parked:
             if p.meter_event_id is not None and not p.published and len(found) < limit:
                 m = self.meter_event(p.meter_event_id)

@@ -86,9 +86,7 @@ class WorkList:
         """Lanes learn when they have something to do."""
         for lane_id in lane_ids:
             instants = [
-                m.next_attempt_us
-                for m in self.open_in(lane_id)
-                if m.next_attempt_us is not None
+                m.next_attempt_us for m in self.open_in(lane_id) if m.next_attempt_us is not None
             ]
             instants += [u.due_us for u in self.tables.uncovered.values() if u.lane_id == lane_id]
             self.tables.lanes[lane_id].next_due_us = min(instants, default=None)

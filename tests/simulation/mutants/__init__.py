@@ -1,0 +1,57 @@
+"""Planted bugs: each switches one rule off, and the simulation has to notice.
+
+A `Mutant` is a value. Write a function `plant(patch)` that changes the product (or the model of
+what SQL guarantees) with `patch.setattr(owner, "name", replacement)`; pytest's monkeypatch, undone
+after each seed. Patch where a name is looked up: `streams.agents.facts.collect`, not its origin.
+Plant before the world is made, so both classes and instances of it follow. Then give:
+
+- `name`: what the bug is, in a few words with underscores; it is what summaries show;
+- `rule`: the rule that is switched off, in one line;
+- `layers_off`: other rules that the same patch switches off, because they would hide the bug
+  (a fence hides a missing duplicate check, the ledger's unique index hides a forgetful table);
+- `caught_by`: names of `oracle.Violation` that count as noticing. Other violations do not: a
+  mutant that only breaks the run has not shown what its rule is for. The names: lost, double,
+  phantom, misattributed (amounts at Stripe); identity_lost, identity_phantom, identity_differs
+  (cells against the registry); silent, review_phantom (parked items); output_lost, ledger,
+  settled, unattempted, stale_fence, homeless, finding, replay, stuck, ended; harness is a crash;
+- `faults`: names in `faults.FAULTS` that strike in each of its seeds, so that few seeds suffice.
+
+Add it to the tuple `MUTANTS` of the module of its part (publishing, admission, telling, ...), and
+the module to `ALL` below. `python -m tests.simulation --mutant NAME [--seeds N]` tries one and
+prints the first seed that notices; `--mutants` tries all and writes the table into the summary.
+A survivor fails. Without the bug the same seeds, with the same faults, must be free of violations:
+check with `--forced FAULT,FAULT --seeds N`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One planted bug."""
+
+    name: str
+    rule: str
+    plant: Callable[[Patch], None]
+    caught_by: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    layers_off: tuple[str, ...] = ()
+
+
+def every() -> Iterator[Mutant]:
+    """All mutants, by their parts."""
+    # Here, because the parts need the class above.
+    from tests.simulation.mutants import admission, publishing, telling  # noqa: PLC0415
+
+    for part in (admission, publishing, telling):
+        yield from part.MUTANTS
+
+
+SEEDS_MAX: Final = 500
+"""A mutant that survives so many seeds fails the suite."""
