@@ -72,14 +72,14 @@ class Truth:
     def amounts(self) -> dict[Cell, int]:
         """Units by cell: accepted usage, what people approved, and corrections."""
         amounts: defaultdict[Cell, int] = defaultdict(int)
-        approved = set(self.world.decided.approved)
+        approved = set(self.world.operator.approved)
         for row, verdict in self.verdicts:
             billed = verdict in {"accepted", "correction"}
             if billed or (verdict in {"late", "early"} and row.event_id in approved):
                 amounts[self.cell(row.use.tenant_id, row.use.metric, row.occurred_us)] += units_of(
                     row
                 )
-        for tenant_id, metric, at_us, units in self.world.decided.corrections:
+        for tenant_id, metric, at_us, units in self.world.operator.corrections:
             amounts[self.cell(tenant_id, metric, at_us)] += units
         return {cell: units for cell, units in amounts.items() if units}
 

@@ -7,6 +7,7 @@ front of Stripe would have seen, in order: the oracle reads it and the recorded 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from random import Random
 from typing import Final, Literal
 
@@ -54,6 +55,19 @@ class Stripe:
         self.sporadic = 0.0
         """Chance that a single request meets bad weather of its own."""
         self.received: list[Received] = []
+
+    def sum(self, cell: tuple[str, str, int]) -> Decimal:
+        """Its own sum of a customer's hour on a meter."""
+        customer, event_name, start_us = cell
+        start_s = start_us // 1_000_000
+        return sum(
+            (
+                Decimal(event.value)
+                for event in self.memory.state.counted(customer, event_name)
+                if start_s <= event.timestamp_s < start_s + 3_600
+            ),
+            Decimal(0),
+        )
 
     def _now(self) -> Weather:
         if self.weather == "fine" and self.rng.random() < self.sporadic:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, cast
 
@@ -31,6 +31,8 @@ SETTINGS: Final = Settings(
     data_dir="modelled", facts_interval_ms=80_000, catalogue_refresh_s=1_200, publish_lanes=4,
     publish_interval_ms=100_000, publish_lease_s=60, publish_rate_per_s=50, horizon_h=48,
 )  # fmt: skip
+UNHURRIED: Final = replace(SETTINGS, facts_interval_ms=300_000, publish_interval_ms=400_000)
+"""For days: what happens between two looks happens all the same."""
 PUMP_S: Final = 1_800.0
 
 

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -14,16 +13,17 @@ from tests.simulation.broker import Broker
 from tests.simulation.connect import Connect
 from tests.simulation.disk import Disk
 from tests.simulation.ledger.database import Database
-from tests.simulation.ledger.people import RefusedError
+from tests.simulation.operator import Operator
 from tests.simulation.service import Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.worker import Outside, Worker
+from tests.simulation.worker import UNHURRIED, Outside, Worker
 
 PARTITIONS: Final = 3
 HOUR_S: Final = 3_600.0
 DRAIN_S_MAX: Final = 60 * HOUR_S
 LOOK_S: Final = 600.0
+LONG_S: Final = 16 * HOUR_S
 
 
 def _meter(metric: str, **changes: object) -> MeterVersion:
@@ -52,16 +52,6 @@ class Machine:
     lives: int = 0
 
 
-@dataclass
-class Decided:
-    """What people decided, by their own notes."""
-
-    approved: list[str] = field(default_factory=list)
-    """Event ids of reviewed items that are billed."""
-    corrections: list[tuple[str, str, int, int]] = field(default_factory=list)
-    """tenant, metric, instant, units."""
-
-
 class World:
     """One seed."""
 
@@ -86,7 +76,7 @@ class World:
         ]
         self.processes: list[Process] = []
         self.forced = tuple(forced)
-        self.decided = Decided()
+        self.operator = Operator(timeline, self.database, self.stripe, self.rng)
         self.mapped: list[tuple[str, int, str]] = []
         """tenant, from when on, customer: as told to the ledger."""
         self.ends: list[int] = []
@@ -149,7 +139,10 @@ class World:
         """
         try:
             lasts_s = story(self)
+            if lasts_s > LONG_S:
+                self.outside = replace(self.outside, settings=UNHURRIED)
             self.connect.start()
+            self._on_duty()
             for machine in self.machines:
                 self.start(machine)
             self.timeline.run_until_complete(asyncio.sleep(lasts_s))
@@ -159,6 +152,12 @@ class World:
             self.replay()
         finally:
             self.timeline.end([*self.processes, *self.connect.processes])
+
+    def _on_duty(self) -> None:
+        """People look now and then, and again and again once all is well."""
+        if not self.healed:
+            self.operator.look()
+            self.later(self.rng.random() * 4 * HOUR_S, self._on_duty)
 
     def heal(self) -> None:
         """All is well from here on."""
@@ -178,9 +177,11 @@ class World:
         began_s = self.timeline.now_s
         while self.timeline.now_s - began_s < DRAIN_S_MAX:
             await asyncio.sleep(LOOK_S)
-            self.decide_all()
+            self.operator.look()
             if not self.waiting_for():
                 return
+            if self.operator.waits_for_sums:
+                await asyncio.sleep(2 * HOUR_S)
 
     def books(self) -> tuple[int, int, int]:
         """What a replay must not change: entries, parked items, what Stripe received."""
@@ -207,6 +208,7 @@ class World:
             if m.state in {"pending", "ambiguous", "dead"}
         ]
         found += [f"halted: {kind}" for kind in tables.halts]
+        found += [f"{d.reason}: {d.customer} {d.start_us}" for d in tables.doubts if d.open]
         return found
 
     def replay(self) -> None:
@@ -224,15 +226,3 @@ class World:
         """Says who pays for a tenant."""
         self.mapped.append((tenant_id, from_us, customer))
         self.database.map_customer(tenant_id, customer, from_us)
-
-    def decide_all(self) -> None:
-        """People look at everything that waits for them."""
-        for item in self.database.open_items():
-            with suppress(RefusedError):
-                if item.meter_event_id is not None:
-                    self.database.redrive(item.parked_id)
-                elif item.reason in {"late", "early"} and self.rng.random() < 0.5:
-                    self.database.approve(item.parked_id)
-                    self.decided.approved.append(item.row["event_id"])
-                else:
-                    self.database.reject(item.parked_id)

@@ -19,6 +19,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "connect_killed": deaths.connect_killed,
     "disk_lost": deaths.disk_lost,
     "stripe_down": outages.stripe_down,
+    "stripe_down_past_the_fence": outages.stripe_down_past_the_fence,
     "stripe_sporadic": outages.stripe_sporadic,
     "ledger_away": outages.ledger_away,
     "ledger_answers_lost": outages.ledger_answers_lost,

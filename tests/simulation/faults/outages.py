@@ -1,5 +1,7 @@
 """Others that are away, slow or wrong for a while."""
 
+from functools import partial
+
 from tests.simulation.stripe import Weather
 from tests.simulation.world import HOUR_S, World
 
@@ -24,6 +26,24 @@ def stripe_down(world: World, busy_s: float) -> float:
     world.later(at_s, begin)
     world.later(at_s + lasts_s, end)
     return max(busy_s, at_s + lasts_s)
+
+
+def stripe_down_past_the_fence(world: World, busy_s: float) -> float:
+    """Answers are lost, then Stripe is away for longer than it remembers an identifier."""
+    rng = world.rng
+    at_s = rng.random() * busy_s
+    lost_s, lasts_s = rng.choice((300.0, HOUR_S)), rng.choice((22.0, 25.0, 30.0)) * HOUR_S
+    kinds: tuple[Weather, ...] = ("refused", "swallowed", "error")
+    weather = rng.choice(kinds)
+
+    def becomes(weather: Weather) -> None:
+        world.stripe.weather = weather
+        world.timeline.note("weather", weather)
+
+    world.later(at_s, partial(becomes, "answer_lost"))
+    world.later(at_s + lost_s, partial(becomes, weather))
+    world.later(at_s + lost_s + lasts_s, partial(becomes, "fine"))
+    return at_s + lost_s + lasts_s
 
 
 def stripe_sporadic(world: World, busy_s: float) -> float:

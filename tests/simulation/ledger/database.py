@@ -13,7 +13,7 @@ from streams.core.catalogue import DEFAULT_NOTICE_US, MeterVersion
 from streams.core.orders import HeldRecord, Orders
 from streams.ports import LedgerUnavailableError
 from tests.simulation.ledger.facts import Facts
-from tests.simulation.ledger.people import People
+from tests.simulation.ledger.reconciling import Reconciling
 from tests.simulation.ledger.rows import Tables
 from tests.simulation.timeline import Process, Timeline
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 LEDGER_ID = "ledger-a"
 
 
-class Database(Facts, People):
+class Database(Facts, Reconciling):
     """One PostgreSQL with the ledger in it."""
 
     def __init__(self, timeline: Timeline, meters: Sequence[MeterVersion]) -> None:
@@ -29,7 +29,12 @@ class Database(Facts, People):
         self.timeline = timeline
         self.away = False
         self.clock_ahead_us = 0
-        self.ledger_id = LEDGER_ID
+
+    @property
+    def ledger_id(self) -> str:
+        """Another name after each adoption, so that no identifier of the lost ledger returns."""
+        adoptions = self.tables.adoptions
+        return f"{LEDGER_ID}.{len(adoptions)}" if adoptions else LEDGER_ID
 
     def _clock_us(self) -> int:
         return self.timeline.now_us() + self.clock_ahead_us

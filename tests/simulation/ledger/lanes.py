@@ -107,7 +107,7 @@ class Lanes(WorkList):
             for u in self.tables.uncovered.values()
             if u.lane_id == lane_id
             and u.due_us <= self.now_us
-            and (lane.customer, lane.event_name, u.start_us) not in self.tables.doubts
+            and not self.held_by_doubt(lane.customer, lane.event_name, u.start_us)
             and (u.occurred_us is not None or (u.start_us, u.end_us) not in taking)
         ]
         waiting.sort(key=lambda u: (u.start_us, u.entry_id))
@@ -215,7 +215,7 @@ class Lanes(WorkList):
         if r["state"] == "recorded" and m.state in {"pending", "ambiguous", "dead"}:
             if m.rejected_us is None:
                 m.state, m.next_attempt_us, m.dead_kind = "recorded", None, None
-                self._withdraw(m.meter_event_id)
+                self.withdraw(m.meter_event_id)
             m.possibly_executed, m.key_generation = executed, key_generation
         elif r["state"] == "recorded" and m.state == "superseded" and m.rejected_us is None:
             self.tables.findings["superseded_recorded", str(m.meter_event_id)] = "open"
@@ -266,7 +266,8 @@ class Lanes(WorkList):
         for parked_id in items:
             self.tables.parked[parked_id - 1].published = True
 
-    def _withdraw(self, meter_event_id: int) -> None:
+    def withdraw(self, meter_event_id: int) -> None:
+        """Nobody has to decide on a meter event any more."""
         for p in self.tables.parked:
             if p.meter_event_id == meter_event_id and p.state == "open":
                 p.state = "withdrawn"

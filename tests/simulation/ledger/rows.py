@@ -1,6 +1,7 @@
 """Tables of the ledger, one row class each; instants are microseconds since 1970."""
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 SeriesKey = tuple[str, str, int, int, int, str]
@@ -131,6 +132,40 @@ class Parked:
 
 
 @dataclass(slots=True)
+class Doubt:
+    """A cell of which Stripe's sum and ours may differ for a known reason."""
+
+    customer: str
+    event_name: str
+    start_us: int
+    reason: str
+    noted_us: int
+    open: bool = True
+
+
+@dataclass(slots=True)
+class Reading:
+    """What Stripe said of a cell."""
+
+    reading_id: int
+    customer: str
+    event_name: str
+    start_us: int
+    value: Decimal
+    at_us: int
+
+
+@dataclass(slots=True)
+class Adoption:
+    """A restored ledger that was taken on."""
+
+    adoption_id: int
+    from_us: int
+    until_us: int
+    quiet_from_us: int
+
+
+@dataclass(slots=True)
 class Tables:
     """Everything that a backup holds."""
 
@@ -156,5 +191,6 @@ class Tables:
     halts: dict[str, str] = field(default_factory=dict)
     went_back: dict[tuple[str, int, int, int], bool] = field(default_factory=dict)
     """(log, partition, acknowledged, stored) → whether it was adopted."""
-    doubts: list[tuple[str, str, int]] = field(default_factory=list)
-    """(customer, event name, window start) that a restored ledger may have sent."""
+    doubts: list[Doubt] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    adoptions: list[Adoption] = field(default_factory=list)

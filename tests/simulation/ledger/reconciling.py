@@ -1,0 +1,235 @@
+"""Stripe's sums as evidence, and ledgers that went back: `00.01.00_13_pre_reconcile.sql`."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from tests.simulation.ledger.people import People
+from tests.simulation.ledger.rows import Adoption, Doubt, MeterEventRow, Reading
+
+HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
+REACH_US = 35 * DAY_US
+IN_FLIGHT_US = 10 * 60_000_000
+ADOPTED = "ledger_adopted"
+CellKey = tuple[str, str, int]
+
+
+class Reconciling(People):
+    """Cells in doubt, and what settles them. A cell is an hour of a customer on a meter."""
+
+    # -- doubts ------------------------------------------------------------------------------------
+
+    def doubt(self, customer: str, event_name: str, at_us: int, reason: str) -> None:
+        """Notes that a cell is in doubt; once for a reason, settled or not."""
+        start_us = at_us - at_us % HOUR_US
+        known = (
+            d
+            for d in self.tables.doubts
+            if (d.customer, d.event_name, d.start_us) == (customer, event_name, start_us)
+        )
+        if not any(d.reason == reason for d in known):
+            self.tables.doubts.append(Doubt(customer, event_name, start_us, reason, self.now_us))
+
+    def place_entries(self, entry_ids: Iterable[int]) -> None:
+        """After an adoption, whatever is placed may have been sent by the ledger that was lost."""
+        ids = list(entry_ids)
+        super().place_entries(ids)
+        if self.tables.adoptions:
+            for entry_id in ids:
+                placed = self.tables.uncovered[entry_id]
+                self._doubt_adopted(placed.lane_id, placed.start_us)
+
+    def _doubt_adopted(self, lane_id: int | None, at_us: int) -> None:
+        reached = [a for a in self.tables.adoptions if a.from_us <= at_us < a.until_us]
+        if reached and lane_id is not None:
+            lane = self.tables.lanes[lane_id]
+            reason = f"{ADOPTED} {reached[-1].adoption_id}"
+            self.doubt(lane.customer, lane.event_name, at_us, reason)
+
+    def held_by_doubt(self, customer: str, event_name: str, at_us: int) -> bool:
+        cell = customer, event_name, at_us - at_us % HOUR_US
+        return any(
+            (d.customer, d.event_name, d.start_us) == cell
+            for d in self.tables.doubts
+            if d.open and d.reason.startswith(ADOPTED)
+        )
+
+    # -- cells -------------------------------------------------------------------------------------
+
+    def cells(self) -> dict[CellKey, dict[str, Any]]:
+        """The ledger's side of every cell it knows, as the statement `cells` answers."""
+        requests: defaultdict[CellKey, list[MeterEventRow]] = defaultdict(list)
+        for m in self.tables.meter_events:
+            if m.identifier is not None and m.timestamp_s is not None:
+                at_us = m.timestamp_s * 1_000_000
+                requests[m.customer, m.event_name, at_us - at_us % HOUR_US].append(m)
+        doubts: defaultdict[CellKey, list[Doubt]] = defaultdict(list)
+        for d in self.tables.doubts:
+            if d.open:
+                doubts[d.customer, d.event_name, d.start_us].append(d)
+        return {
+            key: self._cell(key, requests.get(key, []), doubts.get(key, []))
+            for key in sorted(requests.keys() | doubts.keys())
+        }
+
+    def _cell(
+        self, key: CellKey, events: list[MeterEventRow], doubts: list[Doubt]
+    ) -> dict[str, Any]:
+        customer, event_name, start_us = key
+        adopted = any(d.reason.startswith(ADOPTED) for d in doubts)
+        waiting = self._waiting(key) if adopted else []
+        attempts = [self.tables.attempts[n - 1] for m in events for n in m.attempts]
+        quiet_us = [a.lease_until_us for a in attempts]
+        quiet_us += [a.quiet_from_us for a in self.tables.adoptions if adopted]
+        return {
+            "customer": customer, "event_name": event_name, "start_us": start_us,
+            "end_us": start_us + HOUR_US,
+            "recorded": sum(m.units for m in events if m.state == "recorded"),
+            "doubtful": [(m.meter_event_id, m.units) for m in events if _is_doubtful(m)],
+            "in_flight": sum(m.open and m.first_attempt_us is not None for m in events),
+            "waiting": sum(self.entry(n).delta for n in waiting),
+            "waiting_entries": waiting,
+            "reasons": sorted(d.reason for d in doubts),
+            "ready": not adopted or self._is_complete(key),
+            "quiet_from_us": max(quiet_us, default=0),
+        }  # fmt: skip
+
+    def _waiting(self, key: CellKey) -> list[int]:
+        lane_id = self.tables.lane_ids.get(key[:2])
+        return sorted(
+            u.entry_id
+            for u in self.tables.uncovered.values()
+            if u.lane_id == lane_id and u.start_us - u.start_us % HOUR_US == key[2]
+        )
+
+    def _is_complete(self, key: CellKey) -> bool:
+        """Whether workers have told all that the ledger forgot, and it was cut."""
+        tables = self.tables
+        told = all(
+            tables.positions.get((log_id, partition), -1) >= acknowledged
+            for (log_id, partition, acknowledged, _), adopted in tables.went_back.items()
+            if adopted
+        )
+        cut = not any(
+            level.due_us is not None
+            for level in tables.levels.values()
+            if level.key[1] == key[1] and key[2] <= level.key[2] < key[2] + HOUR_US
+        )
+        return told and cut and self.now_us >= key[2] + HOUR_US
+
+    def note_reading(self, key: CellKey, value: Decimal) -> None:
+        number = len(self.tables.readings) + 1
+        self.tables.readings.append(Reading(number, *key, value, self.now_us))
+
+    def readings(self, key: CellKey) -> list[Reading]:
+        return [r for r in self.tables.readings if (r.customer, r.event_name, r.start_us) == key]
+
+    def settle_cell(self, s: dict[str, Any]) -> str:
+        """Writes down what the sums proved."""
+        key = s["customer"], s["event_name"], s["start_us"]
+        now = self.cells().get(key)
+        if now is None or _moved(now, s):
+            return "moved"
+        lane_id = self.tables.lane_ids[key[:2]]
+        self.note("cell settled", *key, s["present"], s["absent"], s["net_units"])
+        covered = sorted(
+            {n for i in s["absent"] for n in self._live_entries(i)} | set(s["waiting_entries"])
+        )
+        self._judge(s["present"], s["absent"])
+        if covered:
+            for entry_id in s["waiting_entries"]:
+                del self.tables.uncovered[entry_id]
+            self._cover(lane_id, s, covered)
+        for d in self.tables.doubts:
+            if (d.customer, d.event_name, d.start_us) == key:
+                d.open = False
+        self.wake([lane_id])
+        return "settled"
+
+    def _judge(self, present: list[int], absent: list[int]) -> None:
+        for number in present:
+            self.meter_event(number).state = "recorded"
+            self.withdraw(number)
+        for number in absent:
+            m = self.meter_event(number)
+            m.state, m.live = "superseded", False
+            self.withdraw(number)
+
+    def _live_entries(self, meter_event_id: int) -> list[int]:
+        m = self.meter_event(meter_event_id)
+        return m.entry_ids if m.live else []
+
+    def _cover(self, lane_id: int, s: dict[str, Any], covered: list[int]) -> None:
+        """What the sums proved to be there, and one net request for what is missing."""
+        made = []
+        if s["adopted_units"]:
+            request = s["adopted_request"]
+            made.append(self._proven(lane_id, s, s["adopted_units"], request, "recorded", covered))
+        if s["net_units"]:
+            request = s["net_request"]
+            made.append(self._proven(lane_id, s, s["net_units"], request, "pending", covered))
+        elif not made:
+            made.append(self._proven(lane_id, s, 0, None, "nothing", covered))
+        made[-1].entry_ids, made[-1].live = covered, True
+
+    def _proven(
+        self, lane_id: int, s: dict[str, Any], units: int, request: dict[str, Any] | None,
+        state: str, covered: list[int],
+    ) -> MeterEventRow:  # fmt: skip
+        said = request or {}
+        before = [m.generation for m in self.tables.meter_events if m.first_entry_id == covered[0]]
+        row = MeterEventRow(
+            len(self.tables.meter_events) + 1, lane_id, s["customer"], s["event_name"],
+            s["start_us"], s["end_us"], True, units, covered[0], max(before, default=0) + 1,
+            said.get("value"), said.get("timestamp_s"), said.get("identifier"),
+            said.get("payload_hash"), state, 0, self.now_us if state == "pending" else None, [],
+            live=False,
+        )  # fmt: skip
+        self.tables.meter_events.append(row)
+        return row
+
+    # -- ledgers that went back --------------------------------------------------------------------
+
+    def adopt(self) -> int | None:
+        """A person takes a restored ledger on; None where there is nothing to adopt."""
+        tables = self.tables
+        if "ledger_went_back" not in tables.halts:
+            return None
+        unsettled = [m for m in tables.meter_events if m.open or m.state == "dead"]
+        number = len(tables.adoptions) + 1
+        until_us = self.now_us - self.now_us % DAY_US + 2 * DAY_US
+        tables.adoptions.append(
+            Adoption(number, self.now_us - REACH_US, until_us, self.now_us + IN_FLIGHT_US)
+        )
+        for seen in tables.went_back:
+            tables.went_back[seen] = True
+        for m in unsettled:
+            m.state, m.dead_kind, m.possibly_executed = "dead", "ambiguous", True
+            m.next_attempt_us = None
+            self.park_dead(m)
+            self._doubt_adopted(m.lane_id, (m.timestamp_s or 0) * 1_000_000)
+        for u in tables.uncovered.values():
+            self._doubt_adopted(u.lane_id, u.start_us)
+        del tables.halts["ledger_went_back"]
+        self.note("adopted", number, len(unsettled))
+        self.wake(dict.fromkeys(m.lane_id for m in unsettled))
+        return number
+
+
+def _moved(now: dict[str, Any], s: dict[str, Any]) -> bool:
+    """Whether a cell is not any more what was compared."""
+    return bool(
+        now["in_flight"]
+        or not now["ready"]
+        or now["recorded"] != s["recorded"]
+        or now["waiting_entries"] != s["waiting_entries"]
+        or [n for n, _ in now["doubtful"]] != s["doubtful"]
+    )
+
+
+def _is_doubtful(m: MeterEventRow) -> bool:
+    return m.state == "dead" and (
+        m.dead_kind == "ambiguous" or (m.possibly_executed and m.rejected_us is None)
+    )

@@ -1,0 +1,92 @@
+"""People at work: they decide on what waits, reconcile doubts, and take restored ledgers on.
+
+What they decided stands in their own notes, which the oracle reads; that the ledger refuses a
+second time is part of what is tried.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+from streams.cli.reconcile_plan import Line, settlement, side_of
+from streams.core.instant import HOUR_US
+from streams.core.meter_event import Origin
+from streams.core.reconcile import Reading, Settle, decide
+from tests.simulation.ledger.database import Database
+from tests.simulation.ledger.people import RefusedError
+from tests.simulation.ledger.rows import Parked
+from tests.simulation.stripe import Stripe
+from tests.simulation.timeline import Timeline
+
+STILL_US = 24 * HOUR_US
+Cell = tuple[str, str, int]
+
+
+@dataclass
+class Operator:
+    """Whoever is on duty."""
+
+    timeline: Timeline
+    database: Database
+    stripe: Stripe
+    rng: Random
+    approved: list[str] = field(default_factory=list)
+    """Event ids of reviewed items that are billed."""
+    corrections: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """tenant, metric, instant, units."""
+
+    @property
+    def waits_for_sums(self) -> bool:
+        """Whether nothing moves but Stripe's sums, which have to stand still for a day."""
+        tables = self.database.tables
+        busy = any(m.open for m in tables.meter_events) or tables.halts
+        return not busy and any(
+            row["doubtful"] or row["reasons"] for row in self.database.cells().values()
+        )
+
+    def look(self) -> None:
+        """One round over everything that waits for people, if the ledger answers."""
+        if self.database.away:
+            return
+        if self.database.adopt() is None:
+            for item in self.database.open_items():
+                self.decide(item)
+        self.reconcile()
+
+    def decide(self, item: Parked) -> None:
+        """Decides on an item, and once more: the ledger takes the first decision only."""
+        if item.meter_event_id is not None:
+            with suppress(RefusedError):
+                self.database.redrive(item.parked_id)
+                self.database.redrive(item.parked_id)
+                raise AssertionError("redriven twice")
+            return
+        try:
+            if item.reason in {"late", "early"} and self.rng.random() < 0.5:
+                self.database.approve(item.parked_id)
+                self.approved.append(item.row["event_id"])
+            else:
+                self.database.reject(item.parked_id)
+        except RefusedError:
+            self.database.reject(item.parked_id)
+
+    def reconcile(self) -> None:
+        """Stripe's sums of every cell in doubt, and whatever they prove."""
+        rows = self.database.cells()
+        needed = [key for key, row in rows.items() if row["doubtful"] or row["reasons"]]
+        origin = Origin("acct_sandbox", livemode=False, ledger_id=self.database.ledger_id)
+        for key in needed:
+            observed = self.stripe.sum(key)
+            self.database.note_reading(key, observed)
+            cell, side = side_of(rows[key])
+            readings = self.database.readings(key)
+            decision = decide(side.figures, [Reading(r.at_us, r.value) for r in readings], STILL_US)
+            self.timeline.note("reconciled", *key, observed, type(decision).__name__)
+            if isinstance(decision, Settle):
+                line = Line(cell, side, observed, decision)
+                dated = [self.database.meter_event(n).timestamp_s or 0 for n in decision.absent]
+                told = settlement(
+                    line, decision, origin, [r.reading_id for r in readings],
+                    max(dated, default=None),
+                )  # fmt: skip
+                self.database.settle_cell(told)
