@@ -2647,8 +2647,8 @@ CREATE FUNCTION ledger.cells_v1(
     from_us bigint, to_us bigint, wanted_customer text, wanted_meter text
 ) RETURNS TABLE (
     customer text, event_name text, start_us bigint, end_us bigint, recorded bigint,
-    doubtful json, in_flight bigint, waiting bigint, waiting_entries bigint[], reasons text[],
-    ready boolean, quiet_from_us bigint
+    doubtful json, in_flight bigint, waiting bigint, waiting_negative bigint,
+    waiting_entries bigint[], reasons text[], ready boolean, quiet_from_us bigint
 )
 LANGUAGE sql STABLE
 AS $$
@@ -2684,7 +2684,8 @@ AS $$
     SELECT coalesce(r.customer, d.customer), coalesce(r.event_name, d.event_name),
            ledger.us(cell.start), ledger.us(cell.start) + ledger.cell_us(cell.event_name),
            coalesce(r.recorded, 0)::bigint, coalesce(r.doubtful, '[]'::json),
-           coalesce(r.in_flight, 0), coalesce(w.units, 0)::bigint, coalesce(w.entries, '{}'),
+           coalesce(r.in_flight, 0), coalesce(w.units, 0)::bigint, coalesce(w.negative, 0)::bigint,
+           coalesce(w.entries, '{}'),
            coalesce(d.reasons, '{}'),
            -- A cell of a restored ledger is complete once the workers have told all they knew and
            -- what they told was cut; and once it is over.
@@ -2710,7 +2711,8 @@ AS $$
     CROSS JOIN LATERAL (SELECT coalesce(r.event_name, d.event_name) AS event_name,
                                coalesce(r.start, d.start) AS start) AS cell
     LEFT JOIN LATERAL (
-        SELECT sum(u.delta) AS units, array_agg(u.entry_id ORDER BY u.entry_id) AS entries
+        SELECT sum(u.delta) AS units, sum(u.delta) FILTER (WHERE u.delta < 0) AS negative,
+               array_agg(u.entry_id ORDER BY u.entry_id) AS entries
         FROM ledger.lane l JOIN ledger.uncovered u ON u.lane_id = l.lane_id
         WHERE d.adopted_at IS NOT NULL AND l.customer = d.customer
           AND l.event_name = d.event_name AND u.window_start >= cell.start

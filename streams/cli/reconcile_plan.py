@@ -58,6 +58,7 @@ def side_of(row: Mapping[str, Any]) -> tuple[CellKey, Side]:
         doubtful=tuple(Doubtful(*pair) for pair in row["doubtful"]),
         in_flight=row["in_flight"],
         waiting=row["waiting"],
+        waiting_negative=row["waiting_negative"],
         adopted=any(reason.startswith("ledger_adopted") for reason in row["reasons"]),
         noted=bool(row["reasons"]),
         unready="" if row["ready"] else "the workers still tell what the ledger forgot",

@@ -41,6 +41,9 @@ class Figures:
     """Requests whose answer may still come, or that are still tried again."""
     waiting: int = 0
     """Units of entries that are held back because this ledger may have forgotten sending them."""
+    waiting_negative: int = 0
+    """The part of `waiting` that takes back: it may have been sent without the rest, or the rest
+    without it."""
     adopted: bool = False
     """Whether the ledger went back in time over this cell: what it holds was cut anew, so only
     sums can be compared."""
@@ -192,10 +195,12 @@ def _unexplained(figures: Figures, excess: Decimal) -> Decimal:
 
 def _bounds(figures: Figures) -> tuple[int, int]:
     """The least and the greatest that Stripe can have beyond what is recorded."""
-    if figures.adopted:
-        return min(0, figures.owed), max(0, figures.owed)
     units = [event.units for event in figures.doubtful]
-    return sum(u for u in units if u < 0), sum(u for u in units if u > 0)
+    low, high = sum(u for u in units if u < 0), sum(u for u in units if u > 0)
+    if figures.adopted:
+        low += figures.waiting_negative
+        high += figures.waiting - figures.waiting_negative
+    return low, high
 
 
 def _sums(doubtful: Sequence[Doubtful]) -> dict[int, tuple[int, ...]]:

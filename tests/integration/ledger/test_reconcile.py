@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.ledger.world import World
+from tests.integration.ledger.world import LOG, World
 
 pytestmark = pytest.mark.postgres
 
@@ -100,6 +100,21 @@ async def test_part_of_an_adopted_cell_too_late_for_its_invoice_is_left_to_a_per
     close_the_invoice(world)
     assert settle(world, of, adopted_units=3, net_units=5) == "late"
     assert world.balance("ambiguous") == 8
+
+
+async def test_what_takes_back_is_told_apart_in_an_adopted_cell(world: World) -> None:
+    """The lost ledger may have sent the first of two that cancel each other."""
+    await world.map()
+    await world.tell(events=(world.event("a", 4),))
+    world.value("SELECT ledger.note_went_back_v1(%s::uuid, 0, 90, 80, '{}')", LOG)
+    world.value("SELECT ledger.adopt_v1('restored', 'ann')")
+    await world.tell(
+        events=(world.event("b", 2),),
+        corrections=(world.correction("c", -6, world.series(metric="jobs")),),
+    )
+    of = cell(world)
+    assert (of["waiting"], of["waiting_negative"]) == (0, -6)
+    assert of["reasons"] == ["ledger_adopted 1"]
 
 
 async def test_settling_needs_a_reason(world: World) -> None:

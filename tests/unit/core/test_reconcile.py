@@ -61,8 +61,14 @@ def figures(recorded: int, *units: int, **more: object) -> Figures:
         (figures(7, adopted=True, waiting=60), "68", "higher"),
         (figures(7, adopted=True, waiting=60), "6", "lower"),
         (figures(7, adopted=True, waiting=60), "7.5", "higher"),
-        (figures(7, adopted=True, waiting=-5), "4", "missing"),
-        (figures(7, adopted=True, waiting=-5), "1", "lower"),
+        (figures(7, adopted=True, waiting=-5, waiting_negative=-5), "4", "missing"),
+        (figures(7, adopted=True, waiting=-5, waiting_negative=-5), "1", "lower"),
+        # Used and taken back: the first may be there without the second, or the other way round.
+        (figures(7, adopted=True, waiting=0, waiting_negative=-5), "12", "missing"),
+        (figures(7, adopted=True, waiting=0, waiting_negative=-5), "2", "missing"),
+        (figures(7, adopted=True, waiting=0, waiting_negative=-5), "7", "equal"),
+        (figures(7, adopted=True, waiting=0, waiting_negative=-5), "13", "higher"),
+        (figures(7, 5, -5, adopted=True), "12", "missing"),
     ],
 )
 def test_a_cell_is_what_both_sums_say(known: Figures, observed: str, wanted: str) -> None:
@@ -200,7 +206,28 @@ def test_an_adopted_cell_ends_at_what_the_ledger_owes(
             assert recorded + adopted_units + net_units == recorded + lost + waiting
         case decision:
             assert isinstance(decision, Report)
-            assert not min(0, lost + waiting) <= sent <= max(0, lost + waiting)
+            assert not min(0, lost) <= sent <= max(0, lost) + waiting
+
+
+@given(
+    recorded=UNITS,
+    lost=st.lists(UNITS, max_size=4),
+    waiting=st.lists(UNITS, max_size=4),
+    forgotten=st.data(),
+)
+def test_an_adopted_cell_is_explained_by_any_part_of_what_it_owes(
+    recorded: int, lost: list[int], waiting: list[int], forgotten: st.DataObject
+) -> None:
+    """Whatever of it the lost ledger had sent, the cell settles and ends at what is owed."""
+    sent = sum(units for units in (*lost, *waiting) if forgotten.draw(st.booleans()))
+    known = figures(
+        recorded, *lost, adopted=True, waiting=sum(waiting),
+        waiting_negative=sum(units for units in waiting if units < 0),
+    )  # fmt: skip
+    observed = recorded + sent
+    decision = decide(known, readings((0, observed), (100, observed)), STILL_US)
+    assert isinstance(decision, Settle)
+    assert observed + decision.net_units == recorded + sum(lost) + sum(waiting)
 
 
 def test_too_many_requests_in_doubt_are_all_there_or_none_or_reported(
