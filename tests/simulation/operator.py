@@ -15,6 +15,8 @@ from streams.core.reconcile import Reading, Settle, decide
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import RefusedError
 from tests.simulation.ledger.rows import Parked
+from tests.simulation.rules import units_of, verdict_of
+from tests.simulation.service import Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Timeline
 
@@ -30,8 +32,13 @@ class Operator:
     database: Database
     stripe: Stripe
     rng: Random
+    service: Service
     approved: list[str] = field(default_factory=list)
     """Event ids of reviewed items that are billed."""
+    corrects: bool = True
+    """Whether anything is still found to be wrong with what was recorded."""
+    rejected: list[str] = field(default_factory=list)
+    """Event ids of those that are not."""
     corrections: list[tuple[str, str, int, int]] = field(default_factory=list)
     """tenant, metric, instant, units."""
 
@@ -51,6 +58,8 @@ class Operator:
         if self.database.adopt() is None:
             for item in self.database.open_items():
                 self.decide(item)
+            if self.corrects and self.rng.random() < 0.2:
+                self.correct()
         self.reconcile()
 
     def decide(self, item: Parked) -> None:
@@ -61,14 +70,34 @@ class Operator:
                 self.database.redrive(item.parked_id)
                 raise AssertionError("redriven twice")
             return
+        event_id = item.row["event_id"]
+        wanted = event_id in self.approved
+        if not wanted and event_id not in self.rejected:
+            wanted = item.reason in {"late", "early"} and self.rng.random() < 0.5
         try:
-            if item.reason in {"late", "early"} and self.rng.random() < 0.5:
-                self.database.approve(item.parked_id)
-                self.approved.append(item.row["event_id"])
-            else:
-                self.database.reject(item.parked_id)
+            if item.reason == "conflict" or not wanted:
+                raise RefusedError
+            self.database.approve(item.parked_id)
         except RefusedError:
             self.database.reject(item.parked_id)
+            if item.reason != "conflict":
+                self.rejected.append(event_id)
+        else:
+            self.approved.append(event_id)
+
+    def correct(self) -> None:
+        """Takes something back of a use that was billed, or adds to it; said twice, done once."""
+        rows = [row for row in self.service.committed if verdict_of(row) == "accepted"]
+        if rows:
+            row = self.rng.choice(rows)
+            units = self.rng.choice((-units_of(row), -1, 3))
+            self.corrections.append((row.use.tenant_id, row.use.metric, row.occurred_us, units))
+            self.say_corrections()
+
+    def say_corrections(self) -> None:
+        """Every correction so far, by its key; the ledger knows which it has."""
+        for number, correction in enumerate(self.corrections):
+            self.database.correct(*correction, key=f"fix-{number}")
 
     def reconcile(self) -> None:
         """Stripe's sums of every cell in doubt, and whatever they prove."""

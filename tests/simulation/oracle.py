@@ -7,18 +7,11 @@ compared with what stands in the ledger's tables and in Stripe's recorded multis
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Final
 
-from tests.simulation.service import SOURCE, Row
+from tests.simulation.rules import HOUR_US, MINUTE_US, WINDOW_US, units_of, verdict_of
+from tests.simulation.service import SOURCE
 from tests.simulation.world import World
 
-MINUTE_US: Final = 60_000_000
-HOUR_US: Final = 60 * MINUTE_US
-SCALE: Final = {"calls": 0, "storage": 2, "jobs": 0}
-LATE_US: Final = {"calls": 24 * HOUR_US, "storage": HOUR_US, "jobs": 24 * HOUR_US}
-WINDOW_US: Final = {"calls": HOUR_US, "storage": 10 * MINUTE_US, "jobs": HOUR_US}
-EARLY_US: Final = 5 * MINUTE_US
 Cell = tuple[str, str, int]
 """customer, event name, start of the hour."""
 
@@ -29,26 +22,6 @@ class Violation:
 
     name: str
     detail: str
-
-
-def verdict_of(row: Row) -> str:
-    """accepted, late, early, conflict, unknown or correction."""
-    if row.kind == "conflict":
-        return "conflict"
-    if row.kind == "usage" and row.occurred_us - row.received_us > EARLY_US:
-        return "early"
-    if row.use.metric not in SCALE:
-        return "unknown"
-    if row.kind == "correction":
-        return "correction"
-    if row.received_us - row.occurred_us > LATE_US[row.use.metric]:
-        return "late"
-    return "accepted"
-
-
-def units_of(row: Row) -> int:
-    """The amount of a row in whole units."""
-    return int(Decimal(row.use.quantity).scaleb(SCALE[row.use.metric]))
 
 
 class Truth:

@@ -7,6 +7,7 @@ compares them and never computes them.
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -15,8 +16,9 @@ from uuid import UUID
 from tests.simulation.timeline import Timeline
 
 SOURCE = "shop"
+CANARY = "tailrace.canary"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-Kind = Literal["usage", "correction", "conflict"]
+Kind = Literal["usage", "correction", "conflict", "canary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,10 @@ class Use:
     quantity: str
     event_key: str
     occurred_us: int | None = None
-    kind: Literal["usage", "correction"] = "usage"
+    kind: Literal["usage", "correction", "canary"] = "usage"
     target: str | None = None
+    partition: int = -1
+    """Which partition a canary proves to be alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,16 @@ class Service:
             self.outbox.append(row)
             self.timeline.note("committed", row.kind, row.event_id, row.use.quantity)
 
+    def emit_canaries(self, tenants: Sequence[str]) -> None:
+        """One row per partition, under a tenant that is at home there."""
+        transaction, number = self.begin(), len(self.committed)
+        for partition, tenant_id in enumerate(tenants):
+            key = f"{partition}:{number}"
+            self.record(
+                transaction, Use(tenant_id, CANARY, "0", key, kind="canary", partition=partition)
+            )
+        self.end(transaction, commit=True)
+
     def emit_again(self, from_us: int, to_us: int) -> int:
         """Rows received in a span go out once more, as an operator repairs a hole."""
         again = [row for row in self.committed if from_us <= row.received_us < to_us]
@@ -142,7 +156,9 @@ def wire_of(row: Row) -> tuple[bytes, bytes]:
         "received_at": _text(row.received_us), "content": row.content, "content_version": 1,
         "attributes": {},
     }  # fmt: skip
-    wire["quantity" if use.kind == "usage" else "delta"] = use.quantity
+    wire["delta" if use.kind == "correction" else "quantity"] = use.quantity
+    if use.kind == "canary":
+        wire |= {"partition": use.partition, "token": row.event_id}
     if use.kind == "correction":
         wire |= {"reason": "wrong", "authorized_by": "ops", "review": False}
         wire["target_event_id"] = use.target or ""

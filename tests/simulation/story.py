@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 from tests.simulation.faults import FAULTS
+from tests.simulation.rules import verdict_of
 from tests.simulation.service import Service, Use, other_content
 from tests.simulation.timeline import T0_US
 from tests.simulation.world import HOUR_S, METERS, World
@@ -36,6 +37,8 @@ class Usage:
         if self._made and rng.random() < 0.12:
             again = rng.choice(self._made)
             return other_content(again, "7") if rng.random() < 0.3 else again
+        if rng.random() < 0.05 and (fix := self._correction()) is not None:
+            return fix
         metric = rng.choice(("calls", "calls", "storage", "jobs"))
         now_us = self._service.now_us()
         occurred_us = None if rng.random() < 0.4 else now_us - self._ago_us(metric)
@@ -46,6 +49,18 @@ class Usage:
             use = replace(use, metric="no_such_meter")
         self._made.append(use)
         return use
+
+    def _correction(self) -> Use | None:
+        """The service takes back what it recorded."""
+        rows = [row for row in self._service.committed if verdict_of(row) == "accepted"]
+        if not rows:
+            return None
+        row = self._rng.choice(rows)
+        delta, key = f"-{row.use.quantity}", f"c{len(self._made)}"
+        use = row.use
+        return Use(
+            use.tenant_id, use.metric, delta, key, row.occurred_us, "correction", row.event_id
+        )
 
     def _ago_us(self, metric: str) -> int:
         kind = self._rng.random()

@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import count
 from random import Random
 from typing import Final
 
 from streams import topics
 from streams.core.catalogue import MeterVersion
 from streams.core.instant import HOUR_US, MINUTE_US
+from streams.engine.partitioner import home_partition
 from tests.simulation.broker import Broker
 from tests.simulation.connect import Connect
 from tests.simulation.disk import Disk
 from tests.simulation.ledger.database import Database
+from tests.simulation.ledger.rows import Tables
 from tests.simulation.operator import Operator
-from tests.simulation.service import Service
+from tests.simulation.service import CANARY, Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Process, Timeline
 from tests.simulation.worker import UNHURRIED, Outside, Worker
@@ -40,6 +44,18 @@ METERS: Final = (
     _meter("storage", window_us=10 * MINUTE_US, scale=2, skew_max_us=HOUR_US),
     _meter("jobs", publish="event"),
 )
+
+
+@cache
+def _canary_tenants() -> tuple[str, ...]:
+    """A tenant at home on each partition, as the service's database finds them."""
+    found: dict[int, str] = {}
+    for number in count():
+        tenant_id = f"{CANARY}.{number}"
+        found.setdefault(home_partition(tenant_id.encode(), PARTITIONS), tenant_id)
+        if len(found) == PARTITIONS:
+            break
+    return tuple(found[partition] for partition in range(PARTITIONS))
 
 
 @dataclass
@@ -75,8 +91,9 @@ class World:
             Machine(f"w{n}", Disk(f"w{n}")) for n in range(self.rng.choice((1, 2, 2, 3)))
         ]
         self.processes: list[Process] = []
+        self._canary_tenants = _canary_tenants()
         self.forced = tuple(forced)
-        self.operator = Operator(timeline, self.database, self.stripe, self.rng)
+        self.operator = Operator(timeline, self.database, self.stripe, self.rng, self.service)
         self.mapped: list[tuple[str, int, str]] = []
         """tenant, from when on, customer: as told to the ledger."""
         self.ends: list[int] = []
@@ -161,7 +178,7 @@ class World:
 
     def heal(self) -> None:
         """All is well from here on."""
-        self.healed = True
+        self.healed, self.operator.corrects = True, False
         self.timeline.note("healed")
         self.stripe.weather, self.stripe.sporadic = "fine", 0.0
         self.database.away = self.broker.away = False
@@ -221,6 +238,20 @@ class World:
         self.timeline.run_until_complete(asyncio.sleep(LOOK_S))
 
     # -- people ------------------------------------------------------------------------------------
+
+    def restore(self, backup: Tables) -> None:
+        """An older ledger takes the place of this one; what people know they say again."""
+        self.database.restore(backup)
+        for tenant_id, from_us, customer in self.mapped:
+            if (from_us, customer) not in self.database.tables.customers.get(tenant_id, []):
+                self.database.map_customer(tenant_id, customer, from_us)
+        self.operator.say_corrections()
+
+    def canaries(self, every_s: float, until_s: float) -> None:
+        """Rows that prove each partition to be alive, again and again."""
+        self.service.emit_canaries(self._canary_tenants)
+        if self.timeline.now_s < until_s:
+            self.later(every_s, partial(self.canaries, every_s, until_s))
 
     def map_customer(self, tenant_id: str, customer: str, from_us: int) -> None:
         """Says who pays for a tenant."""

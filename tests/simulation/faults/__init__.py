@@ -7,7 +7,7 @@ A fault is given the world and the seconds during which usage is written; it pla
 from collections.abc import Callable
 from typing import Final
 
-from tests.simulation.faults import deaths, outages
+from tests.simulation.faults import deaths, ledgers, outages
 from tests.simulation.world import World
 
 Fault = Callable[[World, float], float]
@@ -23,5 +23,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "stripe_sporadic": outages.stripe_sporadic,
     "ledger_away": outages.ledger_away,
     "ledger_answers_lost": outages.ledger_answers_lost,
+    "ledger_restored": ledgers.ledger_restored,
     "broker_away": outages.broker_away,
 }

@@ -29,6 +29,7 @@ class Database(Facts, Reconciling):
         self.timeline = timeline
         self.away = False
         self.clock_ahead_us = 0
+        self.restores = 0
 
     @property
     def ledger_id(self) -> str:
@@ -46,6 +47,7 @@ class Database(Facts, Reconciling):
     def restore(self, backup: Tables) -> None:
         """Everything after the backup is forgotten."""
         self.tables = deepcopy(backup)
+        self.restores += 1
         self.timeline.note("ledger restored")
 
 

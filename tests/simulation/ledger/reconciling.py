@@ -90,6 +90,7 @@ class Reconciling(People):
             "doubtful": [(m.meter_event_id, m.units) for m in events if _is_doubtful(m)],
             "in_flight": sum(m.open and m.first_attempt_us is not None for m in events),
             "waiting": sum(self.entry(n).delta for n in waiting),
+            "waiting_negative": sum(min(0, self.entry(n).delta) for n in waiting),
             "waiting_entries": waiting,
             "reasons": sorted(d.reason for d in doubts),
             "ready": not adopted or self._is_complete(key),

@@ -8,6 +8,10 @@ from tests.simulation.ledger.rows import Entry, Lane, MeterEventRow, Tables, Unc
 SECOND_US = 1_000_000
 
 
+class NoDataFoundError(Exception):
+    """A row that is said to exist does not."""
+
+
 class WorkList:
     """What every statement rests on."""
 
@@ -17,6 +21,8 @@ class WorkList:
         self.tables = Tables()
         self.meters = {(m.metric, m.version): m for m in meters}
         self.clock = clock
+        self.attempted: dict[str, int] = {}
+        """When each key was first attempted, as an observer noted it: no restore takes it back."""
         self.note = note
 
     @property
@@ -28,6 +34,13 @@ class WorkList:
         return self.tables.entries[entry_id - 1]
 
     def meter_event(self, meter_event_id: int) -> MeterEventRow:
+        """As STRICT selects it.
+
+        Raises:
+            NoDataFoundError: this ledger has never heard of it.
+        """
+        if meter_event_id > len(self.tables.meter_events):
+            raise NoDataFoundError
         return self.tables.meter_events[meter_event_id - 1]
 
     def insert_entry(self, entry: Entry) -> int:

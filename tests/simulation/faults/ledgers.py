@@ -1,0 +1,23 @@
+"""Ledgers that are restored from an older backup."""
+
+from functools import partial
+from typing import Final
+
+from tests.simulation.world import HOUR_S, World
+
+CANARY_S: Final = 600.0
+
+
+def ledger_restored(world: World, busy_s: float) -> float:
+    """The database is lost; what comes back is minutes to hours old."""
+    rng = world.rng
+    at_s = rng.random() * busy_s
+    lag_s = rng.choice((0.5, 1.0, 3.0)) * HOUR_S
+
+    def keep() -> None:
+        world.later(lag_s, partial(world.restore, world.database.backup()))
+
+    world.later(at_s, keep)
+    # Without usage nobody would notice: this is what canaries are for.
+    world.canaries(CANARY_S, at_s + lag_s + HOUR_S)
+    return at_s + lag_s + HOUR_S
