@@ -182,7 +182,7 @@ class World:
         self.timeline.note("healed")
         self.stripe.weather, self.stripe.sporadic = "fine", 0.0
         self.database.away = self.broker.away = False
-        self.service.clock_ahead_us = self.answers_lost = 0
+        self.service.clock_ahead_us = self.database.clock_ahead_us = self.answers_lost = 0
         if self.connect.process is None:
             self.connect.start()
         for machine in self.machines:

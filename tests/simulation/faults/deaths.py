@@ -1,5 +1,6 @@
 """Processes that end or stand still, and disks that go with them."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -25,12 +26,30 @@ def worker_killed_at_a_step(world: World, busy_s: float) -> float:
     rng = world.rng
     for _ in range(rng.randrange(1, 6)):
         machine, step = rng.choice(world.machines), rng.choice(ALL_STEPS)
-        nth = rng.randrange(1, 4)
-        world.later(rng.random() * busy_s, partial(_arm, world, machine, step, nth))
+        nth, strike = rng.randrange(1, 4), partial(world.kill, machine, 3.0)
+        world.later(rng.random() * busy_s, partial(_arm, world, machine, step, nth, strike))
     return busy_s
 
 
-def _arm(world: World, machine: Machine, step: str, nth: int) -> None:
+def worker_stopped_at_a_step(world: World, busy_s: float) -> float:
+    """SIGSTOPs at a named step: between a check and what it was for, for instance.
+
+    Shorter than Stripe remembers an identifier: a request that is sent a day after its check is
+    beyond what any check can prevent.
+    """
+    rng = world.rng
+    last_s = busy_s
+    for _ in range(rng.randrange(1, 6)):
+        machine, step = rng.choice(world.machines), rng.choice(ALL_STEPS)
+        stopped_s = rng.choice((8.0, 30.0, 300.0, 3 * HOUR_S, 12 * HOUR_S))
+        strike = partial(world.stop, machine, stopped_s)
+        at_s = rng.random() * busy_s
+        world.later(at_s, partial(_arm, world, machine, step, rng.randrange(1, 4), strike))
+        last_s = max(last_s, at_s + stopped_s)
+    return last_s
+
+
+def _arm(world: World, machine: Machine, step: str, nth: int, strike: Callable[[], object]) -> None:
     worker = machine.worker
     if worker is None or not worker.process.alive:
         return
@@ -38,11 +57,11 @@ def _arm(world: World, machine: Machine, step: str, nth: int) -> None:
 
     def reached(name: str) -> None:
         nonlocal remaining
-        if name == step and worker.process.alive:
+        if name == step and not world.healed:
             remaining -= 1
             if remaining == 0:
-                world.timeline.note("dies at", step)
-                world.kill(machine, 3.0)
+                world.timeline.note("struck at", step)
+                strike()
 
     worker.process.hook = reached
 

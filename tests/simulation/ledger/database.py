@@ -30,6 +30,8 @@ class Database(Facts, Reconciling):
         self.away = False
         self.clock_ahead_us = 0
         self.restores = 0
+        self.attempted: dict[str, int] = {}
+        """When each key was first attempted, as an observer noted it: no restore takes it back."""
 
     @property
     def ledger_id(self) -> str:
@@ -39,6 +41,13 @@ class Database(Facts, Reconciling):
 
     def _clock_us(self) -> int:
         return self.timeline.now_us() + self.clock_ahead_us
+
+    def lend(self, events: Sequence[int], worker: str, lease_ms: int) -> list[int]:
+        made = super().lend(events, worker, lease_ms)
+        for m in map(self.meter_event, events):
+            key = f"{m.identifier}.g{m.key_generation}"
+            self.attempted.setdefault(key, self.timeline.now_us())
+        return made
 
     def backup(self) -> Tables:
         """What a restore brings back."""

@@ -162,7 +162,6 @@ class Lanes(WorkList):
                 Attempt(attempt_id, number, m.key_generation, worker, self.now_us, until_us)
             )
             m.attempts.append(attempt_id)
-            self.attempted.setdefault(f"{m.identifier}.g{m.key_generation}", self.now_us)
             lane = self.tables.lanes[m.lane_id]
             lane.claimed_until_us = lane.next_due_us = until_us
             lane.attempt_id = attempt_id

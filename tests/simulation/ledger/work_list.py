@@ -21,8 +21,6 @@ class WorkList:
         self.tables = Tables()
         self.meters = {(m.metric, m.version): m for m in meters}
         self.clock = clock
-        self.attempted: dict[str, int] = {}
-        """When each key was first attempted, as an observer noted it: no restore takes it back."""
         self.note = note
 
     @property

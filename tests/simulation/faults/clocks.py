@@ -1,0 +1,44 @@
+"""Clocks that step, and rows that go out twice."""
+
+from functools import partial
+from typing import Final
+
+from tests.simulation.world import HOUR_S, World
+
+MINUTE_US: Final = 60_000_000
+HOUR_US: Final = 60 * MINUTE_US
+
+
+def clocks_step(world: World, busy_s: float) -> float:
+    """Each machine's clock steps on its own: forward and back, by as much as operators let pass.
+
+    Less than Stripe's five minutes for the ledger's, whose time is what requests are dated by.
+    """
+    rng = world.rng
+
+    def step() -> None:
+        for machine in world.machines:
+            if machine.worker is not None:
+                machine.worker.clock.ahead_us = rng.randrange(-HOUR_US, HOUR_US)
+        if not world.healed:
+            world.service.clock_ahead_us = rng.randrange(-20, 20) * MINUTE_US
+            world.database.clock_ahead_us = rng.randrange(-3, 4) * MINUTE_US
+        world.timeline.note("clocks step")
+
+    for _ in range(rng.randrange(1, 5)):
+        world.later(rng.random() * busy_s, step)
+    return busy_s
+
+
+def emitted_again(world: World, busy_s: float) -> float:
+    """An operator has rows of some hours go out once more."""
+    rng = world.rng
+
+    def emit(hours: float) -> None:
+        now_us = world.service.now_us()
+        world.service.emit_again(now_us - int(hours * HOUR_US), now_us)
+
+    for _ in range(rng.randrange(1, 3)):
+        hours = rng.random() * 8
+        world.later(rng.random() * (busy_s + HOUR_S), partial(emit, hours))
+    return busy_s + HOUR_S
