@@ -9,18 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
-from typing import Final, Literal
+from typing import Final, Literal, cast
+
+import msgspec
 
 from sandbox.stripe_sandbox import errors
 from sandbox.stripe_sandbox.engine import ApiRequest, Execution
 from sandbox.stripe_sandbox.errors import Reply
 from sandbox.stripe_sandbox.fact import Meter
 from sandbox.stripe_sandbox.settings import Settings
+from streams.adapters.stripe import StripeUnreadableError
+from streams.core.instant import wire_text
 from streams.core.lane import Claim
 from streams.core.observation import Answer, MaybeSent, NotSent, Observation
+from streams.core.rejection import REPORT_TYPES
+from streams.ports import Told
 from tests.simulation.timeline import Process, Timeline
 from tests.unit.stripe_sandbox.driver import KEY, Memory, observe
 
+REFUSED: Final = "meter_event_customer_not_found"
 REQUEST_S: Final = 13.0
 """After this long a client gives up; what it sent may be executed all the same."""
 
@@ -52,6 +59,8 @@ class Stripe:
         for name in event_names:
             self.memory.state.apply(Meter(f"mtr_{name}", name, name, 0))
         self.weather: Weather = "fine"
+        self.rejecting = 0.0
+        """Chance that what is accepted is refused afterwards."""
         self.sporadic = 0.0
         """Chance that a single request meets bad weather of its own."""
         self.received: list[Received] = []
@@ -130,7 +139,8 @@ class Stripe:
             case "error_kept" | "error_after":
                 reply = errors.server_error(500, stored=True)
             case _:
-                return engine.finish(execution, now_us)
+                late = self.rng.random() < self.rejecting
+                return engine.finish(execution, now_us, REFUSED if late else None)
         return engine.fail(execution, reply, now_us, recorded=weather == "error_after")
 
     def _answer(self, seen: Observation, answer: "asyncio.Future[Observation]") -> None:
@@ -139,6 +149,36 @@ class Stripe:
                 answer.set_result(seen)
 
         self.timeline.outside(self.delay_s(), arrive)
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """One worker's way to Stripe's list of events."""
+
+    stripe: Stripe
+    process: Process
+
+    async def event(self, event_id: str) -> bytes:
+        return msgspec.json.encode(await self._get(f"/v2/core/events/{event_id}", {}))
+
+    async def reports_since(self, since_us: int) -> list[Told]:
+        query = {"created[gte]": wire_text(since_us), "limit": "100"}
+        body = await self._get("/v2/core/events", query)
+        listed = cast("list[dict[str, str]]", body["data"])
+        return [Told(one["id"], one["type"]) for one in listed if one["type"] in REPORT_TYPES]
+
+    async def meter_event_name(self, meter_id: str) -> str | None:
+        return meter_id.removeprefix("mtr_")
+
+    async def _get(self, path: str, query: dict[str, str]) -> dict[str, object]:
+        await asyncio.sleep(self.stripe.delay_s())
+        self.process.check()
+        if self.stripe.weather != "fine":
+            raise StripeUnreadableError(path, NotSent("ClientConnectorError"))
+        reply = self.stripe.memory.get(path, query, self.stripe.timeline.now_us())
+        if reply.status != 200:
+            raise StripeUnreadableError(path, observe(reply))
+        return reply.body
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
 from streams.agents.publish import Publisher, PublishLimits
+from streams.agents.rejections import Rejections
 from streams.app import Parts, Service
 from streams.core.instant import HOUR_US
 from streams.engine.fail_stop import FailStop
@@ -23,7 +24,7 @@ from tests.simulation.broker import Broker, OutputQueue, PackedProducer
 from tests.simulation.disk import Disk
 from tests.simulation.feeder import Feeder
 from tests.simulation.ledger.database import Catalogue, Database, Pool
-from tests.simulation.stripe import REQUEST_S, Sink, Stripe
+from tests.simulation.stripe import REQUEST_S, Reports, Sink, Stripe
 from tests.simulation.timeline import Process, Timeline
 
 RECORD_BYTES_MAX: Final = 1 << 20
@@ -33,6 +34,7 @@ SETTINGS: Final = Settings(
 )  # fmt: skip
 UNHURRIED: Final = replace(SETTINGS, facts_interval_ms=300_000, publish_interval_ms=400_000)
 """For days: what happens between two looks happens all the same."""
+SWEEP_S: Final = 1_200.0
 PUMP_S: Final = 1_800.0
 
 
@@ -125,7 +127,9 @@ class Worker:
             publisher=self.publisher,
             overdue=cast("Any", _NothingOverdue()),
             dead_letters=DeadLetterPump(publishing, dead),
-            rejections=cast("Any", None),
+            rejections=Rejections(
+                self.pool.rejections(), Reports(outside.stripe, self.process), self.clock
+            ),
             audits=cast("Any", None),
             feeder=cast("Any", self.feeder),
             resources=(),
@@ -149,6 +153,7 @@ class Worker:
             service._guarded("facts", service._tell),
             service._guarded("publish", service._look),
             service._guarded("dead_letters", self._pump),
+            service._guarded("reports", self._sweep),
             service._admit(service._admit_channel),
             *lanes,
             self.feeder.run(),
@@ -171,6 +176,11 @@ class Worker:
         self.outside.timeline.note("ended itself", self.name, code)
         self.kill()
         self.outside.died(self)
+
+    async def _sweep(self) -> None:
+        await self.parts.rejections.keep_sweeping(
+            SWEEP_S, lambda: self.facts.figures.went_back is not None
+        )
 
     async def _pump(self) -> None:
         while True:

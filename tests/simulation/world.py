@@ -180,7 +180,7 @@ class World:
         """All is well from here on."""
         self.healed, self.operator.corrects = True, False
         self.timeline.note("healed")
-        self.stripe.weather, self.stripe.sporadic = "fine", 0.0
+        self.stripe.weather, self.stripe.sporadic, self.stripe.rejecting = "fine", 0.0, 0.0
         self.database.away = self.broker.away = False
         self.service.clock_ahead_us = self.database.clock_ahead_us = self.answers_lost = 0
         if self.connect.process is None:
@@ -194,6 +194,7 @@ class World:
         began_s = self.timeline.now_s
         while self.timeline.now_s - began_s < DRAIN_S_MAX:
             await asyncio.sleep(LOOK_S)
+            self.stripe.memory.engine.advance(self.timeline.now_us())
             self.operator.look()
             if not self.waiting_for():
                 return
@@ -224,6 +225,10 @@ class World:
             for m in tables.meter_events
             if m.state in {"pending", "ambiguous", "dead"}
         ]
+        if self.stripe.memory.state.unreported:
+            found.append("Stripe has not told of everything that it refused")
+        untold = self.stripe.memory.state.reports.keys() - set(tables.reports)
+        found += [f"report {event_id} is not noted" for event_id in sorted(untold)]
         found += [f"halted: {kind}" for kind in tables.halts]
         found += [f"{d.reason}: {d.customer} {d.start_us}" for d in tables.doubts if d.open]
         return found

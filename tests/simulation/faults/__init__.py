@@ -24,6 +24,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "stripe_down": outages.stripe_down,
     "stripe_down_past_the_fence": outages.stripe_down_past_the_fence,
     "stripe_sporadic": outages.stripe_sporadic,
+    "rejected_afterwards": outages.rejected_afterwards,
     "ledger_away": outages.ledger_away,
     "ledger_answers_lost": outages.ledger_answers_lost,
     "ledger_restored": ledgers.ledger_restored,

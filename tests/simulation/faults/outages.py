@@ -52,6 +52,12 @@ def stripe_sporadic(world: World, busy_s: float) -> float:
     return busy_s + 2 * HOUR_S
 
 
+def rejected_afterwards(world: World, busy_s: float) -> float:
+    """Some of what Stripe accepts it refuses afterwards, and says so in reports."""
+    world.stripe.rejecting = world.rng.choice((0.1, 0.3))
+    return busy_s
+
+
 def ledger_away(world: World, busy_s: float) -> float:
     """The ledger does not answer for a while."""
     rng = world.rng

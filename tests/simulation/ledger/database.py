@@ -9,11 +9,12 @@ from typing import Any, TypeVar, cast
 from streams.adapters.ledger_facts import LedgerFacts
 from streams.adapters.ledger_pool import Connection, LedgerPool
 from streams.adapters.ledger_publishing import LedgerPublishing
+from streams.adapters.ledger_rejections import LedgerRejections
 from streams.core.catalogue import DEFAULT_NOTICE_US, MeterVersion
 from streams.core.orders import HeldRecord, Orders
 from streams.ports import LedgerUnavailableError
 from tests.simulation.ledger.facts import Facts
-from tests.simulation.ledger.reconciling import Reconciling
+from tests.simulation.ledger.rejecting import Rejecting
 from tests.simulation.ledger.rows import Tables
 from tests.simulation.timeline import Process, Timeline
 
@@ -21,7 +22,7 @@ Result = TypeVar("Result")
 LEDGER_ID = "ledger-a"
 
 
-class Database(Facts, Reconciling):
+class Database(Facts, Rejecting):
     """One PostgreSQL with the ledger in it."""
 
     def __init__(self, timeline: Timeline, meters: Sequence[MeterVersion]) -> None:
@@ -133,6 +134,12 @@ class Pool:
         """The same for lanes."""
         adapter = LedgerPublishing(cast("LedgerPool", self), "acct_sandbox", livemode=False)
         adapter._sql = adapter._catalogue = cast("Any", Statements(self._database))
+        return adapter
+
+    def rejections(self) -> LedgerRejections:
+        """The same for error reports."""
+        adapter = LedgerRejections(cast("LedgerPool", self))
+        adapter._sql = cast("Any", Statements(self._database))
         return adapter
 
 

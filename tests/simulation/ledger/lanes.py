@@ -209,6 +209,7 @@ class Lanes(WorkList):
         if attempt.finished_us is not None:
             return
         attempt.finished_us, attempt.outcome = self.now_us, r["outcome"]
+        attempt.http_status = r["http_status"]
         executed = m.possibly_executed or r["possibly_executed"]
         key_generation = max(m.key_generation, r["key_generation"])
         self.note("settled", m.meter_event_id, attempt.attempt_id, r["state"], r["outcome"])

@@ -117,6 +117,7 @@ class Attempt:
     lease_until_us: int
     finished_us: int | None = None
     outcome: str | None = None
+    http_status: int | None = None
 
 
 @dataclass(slots=True)
@@ -166,6 +167,15 @@ class Adoption:
 
 
 @dataclass(slots=True)
+class Rejection:
+    """A request that a report names."""
+
+    event_id: str
+    key_generation: int | None
+    meter_event_id: int | None
+
+
+@dataclass(slots=True)
 class Tables:
     """Everything that a backup holds."""
 
@@ -194,3 +204,7 @@ class Tables:
     doubts: list[Doubt] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     adoptions: list[Adoption] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    sweep_claimed_us: int | None = None
+    swept_until_us: int | None = None
