@@ -117,7 +117,9 @@ class Pool:
         conn = cast("Connection", _Connection())
         result = _at_once(cast("Coroutine[Any, Any, Result]", work(conn)))
         self._process.step("transaction_committed")
-        await asyncio.sleep(0)
+        if self._process.state != "running":
+            # Stopped just now: it hears the answer when it goes on.
+            await asyncio.sleep(0)
         self._process.check()
         if self._answer_lost():
             message = "connection reset"
