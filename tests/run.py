@@ -66,6 +66,7 @@ def lanes() -> tuple[list[Suite], list[Suite]]:
             "units and contracts",
             ((*PYTEST, "tests/unit", "tests/contract", "--ignore=tests/unit/core"),),
         ),
+        Suite("seeds and planted bugs on virtual time", ((*PYTEST, "tests/simulation"),)),
         Suite("on real databases", ((*PYTEST, *_others()),)),
     ]
     on_the_stack = [

@@ -8,7 +8,9 @@ from tests.simulation.service import Row
 MINUTE_US: Final = 60_000_000
 HOUR_US: Final = 60 * MINUTE_US
 SCALE: Final = {"calls": 0, "storage": 2, "jobs": 0}
-LATE_US: Final = {"calls": 24 * HOUR_US, "storage": HOUR_US, "jobs": 24 * HOUR_US}
+LATE_US: Final = {"calls": 3 * HOUR_US, "storage": HOUR_US, "jobs": 3 * HOUR_US}
+HORIZON_US: Final = 6 * HOUR_US
+"""How long a copy is surely known to be one."""
 WINDOW_US: Final = {"calls": HOUR_US, "storage": 10 * MINUTE_US, "jobs": HOUR_US}
 EARLY_US: Final = 5 * MINUTE_US
 

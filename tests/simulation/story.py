@@ -65,10 +65,10 @@ class Usage:
     def _ago_us(self, metric: str) -> int:
         kind = self._rng.random()
         if kind < 0.06:  # late
-            return (2 if metric == "storage" else 26) * HOUR_US
+            return (2 if metric == "storage" else 4) * HOUR_US
         if kind < 0.09:  # early
             return -11 * 60 * SECOND_US
-        return int(self._rng.random() * (0.9 if metric == "storage" else 6) * HOUR_US)
+        return int(self._rng.random() * (0.9 if metric == "storage" else 2.7) * HOUR_US)
 
     def _quantity(self, tenant_id: str, metric: str, at_us: int) -> str:
         cell = tenant_id, metric, at_us // HOUR_US

@@ -30,7 +30,7 @@ from tests.simulation.timeline import Process, Timeline
 RECORD_BYTES_MAX: Final = 1 << 20
 SETTINGS: Final = Settings(
     data_dir="modelled", facts_interval_ms=120_000, catalogue_refresh_s=1_200, publish_lanes=4,
-    publish_interval_ms=150_000, publish_lease_s=60, publish_rate_per_s=50, horizon_h=48,
+    publish_interval_ms=150_000, publish_lease_s=60, publish_rate_per_s=50, horizon_h=6,
 )  # fmt: skip
 UNHURRIED: Final = replace(SETTINGS, facts_interval_ms=600_000, publish_interval_ms=700_000)
 """For days: what happens between two looks happens all the same."""

@@ -33,7 +33,7 @@ LONG_S: Final = 16 * HOUR_S
 def _meter(metric: str, **changes: object) -> MeterVersion:
     plain = MeterVersion(
         metric=metric, version=1, event_name=metric, window_us=HOUR_US, publish="window", scale=0,
-        skew_max_us=24 * HOUR_US, close_delay_us=MINUTE_US, carry="review", aggregation="sum",
+        skew_max_us=3 * HOUR_US, close_delay_us=MINUTE_US, carry="review", aggregation="sum",
         rules=1, effective_from_us=0,
     )  # fmt: skip
     return plain._replace(**changes)  # type: ignore[arg-type]  # named fields of it

@@ -31,14 +31,16 @@ def clocks_step(world: World, busy_s: float) -> float:
 
 
 def emitted_again(world: World, busy_s: float) -> float:
-    """An operator has rows of some hours go out once more."""
+    """An operator has rows of some hours go out once more, some of them long forgotten."""
     rng = world.rng
 
     def emit(hours: float) -> None:
         now_us = world.service.now_us()
         world.service.emit_again(now_us - int(hours * HOUR_US), now_us)
 
+    last_s = busy_s
     for _ in range(rng.randrange(1, 3)):
-        hours = rng.random() * 8
-        world.later(rng.random() * (busy_s + HOUR_S), partial(emit, hours))
-    return busy_s + HOUR_S
+        hours, at_s = rng.choice((1.0, 6.0, 24.0)), rng.random() * (busy_s + 12 * HOUR_S)
+        world.later(at_s, partial(emit, hours))
+        last_s = max(last_s, at_s + HOUR_S / 2)
+    return last_s
