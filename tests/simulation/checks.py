@@ -40,6 +40,8 @@ def violations(world: World) -> list[Violation]:
         settled_differs,
         unattempted,
         fenced,
+        unleased,
+        given_up,
         homeless,
         contradictions,
         replayed,
@@ -106,6 +108,22 @@ def fenced(world: World) -> Iterator[Violation]:
             yield Violation("stale_fence", f"{one.identifier} was sent past its fence")
         if one.recorded:
             recorded_us.setdefault(one.identifier, one.at_us)
+
+
+def unleased(world: World) -> Iterator[Violation]:
+    """A request by a publisher whose lane was no longer its own."""
+    for restores, attempt_id, at_us in world.stripe.left:
+        until_us = world.database.leases.get((restores, attempt_id))
+        if until_us is not None and at_us > until_us:
+            yield Violation("stale_lease", f"attempt {attempt_id} was sent after its lease")
+
+
+def given_up(world: World) -> Iterator[Violation]:
+    """A meter event whose tries were used up by an outage for all."""
+    if not world.stripe.was_sporadic:
+        for reason in world.database.deaths:
+            if reason == "exhausted":
+                yield Violation("given_up", "a meter event was given up while Stripe was away")
 
 
 def homeless(world: World) -> Iterator[Violation]:

@@ -24,6 +24,7 @@ from streams.core.lane import Claim
 from streams.core.observation import Answer, MaybeSent, NotSent, Observation
 from streams.core.rejection import REPORT_TYPES
 from streams.ports import Told
+from tests.simulation.ledger.database import Database
 from tests.simulation.timeline import Process, Timeline
 from tests.unit.stripe_sandbox.driver import KEY, Memory, observe
 
@@ -61,9 +62,12 @@ class Stripe:
         self.weather: Weather = "fine"
         self.rejecting = 0.0
         """Chance that what is accepted is refused afterwards."""
+        self.was_sporadic = False
         self.sporadic = 0.0
         """Chance that a single request meets bad weather of its own."""
         self.received: list[Received] = []
+        self.left: list[tuple[int, int, int]] = []
+        """(restores, attempt, instant) of each decision to send."""
 
     def sum(self, cell: tuple[str, str, int]) -> Decimal:
         """Its own sum of a customer's hour on a meter."""
@@ -187,8 +191,11 @@ class Sink:
 
     stripe: Stripe
     process: Process
+    database: Database
 
     async def send(self, meter_event: Claim, idempotency_key: str) -> Observation:
+        restores, now_us = self.database.restores, self.stripe.timeline.now_us()
+        self.stripe.left.append((restores, meter_event.attempt_id, now_us))
         self.process.step("sending")
         await asyncio.sleep(0)
         seen = await self.stripe.send(meter_event, idempotency_key)

@@ -111,7 +111,7 @@ class Worker:
         home = home_of(outside.broker.partitions)
         self.facts = FactSender(facts, self.feeder.rebuild)
         self.publisher = Publisher(
-            publishing, Sink(outside.stripe, self.process), self.clock,
+            publishing, Sink(outside.stripe, self.process, outside.database), self.clock,
             PublishLimits(
                 name, settings.publish_lanes, settings.publish_lease_s, REQUEST_S,
                 settings.publish_rate_per_s,

@@ -48,6 +48,7 @@ def stripe_down_past_the_fence(world: World, busy_s: float) -> float:
 
 def stripe_sporadic(world: World, busy_s: float) -> float:
     """Single requests meet every kind of trouble."""
+    world.stripe.was_sporadic = True
     world.stripe.sporadic = world.rng.choice((0.1, 0.3, 0.6))
     return busy_s + 2 * HOUR_S
 

@@ -33,6 +33,8 @@ class Database(Facts, Rejecting):
         self.restores = 0
         self.attempted: dict[str, int] = {}
         """When each key was first attempted, as an observer noted it: no restore takes it back."""
+        self.leases: dict[tuple[int, int], int] = {}
+        """Until when each attempt's lane is lent, by the true clock; by restores and attempt."""
 
     @property
     def ledger_id(self) -> str:
@@ -45,9 +47,11 @@ class Database(Facts, Rejecting):
 
     def lend(self, events: Sequence[int], worker: str, lease_ms: int) -> list[int]:
         made = super().lend(events, worker, lease_ms)
+        now_us = self.timeline.now_us()
         for m in map(self.meter_event, events):
-            key = f"{m.identifier}.g{m.key_generation}"
-            self.attempted.setdefault(key, self.timeline.now_us())
+            self.attempted.setdefault(f"{m.identifier}.g{m.key_generation}", now_us)
+        for attempt_id in made:
+            self.leases[self.restores, attempt_id] = now_us + lease_ms * 1_000
         return made
 
     def backup(self) -> Tables:

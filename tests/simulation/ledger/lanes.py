@@ -243,6 +243,7 @@ class Lanes(WorkList):
 
     def park_dead(self, m: MeterEventRow) -> None:
         """A meter event that is not sent any more waits for a person."""
+        self.deaths.append(m.dead_kind or "")
         for p in self.tables.parked:
             if p.meter_event_id == m.meter_event_id:
                 p.state, p.reason, p.published = "open", m.dead_kind or "", False

@@ -21,6 +21,8 @@ class WorkList:
         self.tables = Tables()
         self.meters = {(m.metric, m.version): m for m in meters}
         self.clock = clock
+        self.deaths: list[str] = []
+        """Why meter events died, as an observer noted it."""
         self.note = note
 
     @property
