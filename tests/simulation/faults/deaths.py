@@ -5,11 +5,17 @@ from functools import partial
 from typing import Final
 
 from streams.engine.crash_points import STEPS
+from tests.simulation.ledger.database import COMMITTED
 from tests.simulation.world import HOUR_S, Machine, World
 
 ALL_STEPS: Final = (
-    *STEPS, "transaction_begun", "transaction_committed", "sending", "answered",
-)  # fmt: skip
+    *STEPS,
+    *COMMITTED.values(),
+    "transaction_begun",
+    "sending",
+    "answered",
+)
+"""Of a chunk, of a transaction with the ledger, of a request to Stripe."""
 
 
 def worker_killed(world: World, busy_s: float) -> float:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from streams.adapters.ledger_facts import LedgerFacts
 from streams.adapters.ledger_pool import Connection, LedgerPool
@@ -20,6 +20,14 @@ from tests.simulation.timeline import Process, Timeline
 
 Result = TypeVar("Result")
 LEDGER_ID = "ledger-a"
+COMMITTED: Final = {
+    "lent": "claimed",
+    "position_advance": "facts_told",
+    "settle_many": "settlement_written",
+    "cut_entries": "entries_cut",
+    "take_back": "report_noted",
+}
+"""Named steps: what a transaction was that ends with a statement."""
 
 
 class Database(Facts, Rejecting):
@@ -75,8 +83,8 @@ class Cursor:
 class Statements:
     """Named statements, answered by the database's methods of that name."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, used: list[str]) -> None:
+        self._database, self._used = database, used
 
     async def run(self, _conn: object, name: str, parameters: Any = None) -> Cursor:
         count = self._call(name, parameters)
@@ -89,6 +97,7 @@ class Statements:
         return self._call(name, parameters)
 
     def _call(self, name: str, parameters: Mapping[str, Any] | None) -> Any:
+        self._used.append(name)
         if name == "ledger_id":
             return self._database.ledger_id
         return getattr(self._database, name)(**(parameters or {}))
@@ -108,6 +117,8 @@ class Pool:
     ) -> None:  # fmt: skip
         self._database, self._process = database, process
         self._delay_s, self._answer_lost = delay_s, answer_lost
+        self._used: list[str] = []
+        """Statements of the transaction that ran last."""
 
     async def run(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """One transaction, in one instant of the database."""
@@ -118,9 +129,10 @@ class Pool:
             message = "connection refused"
             raise LedgerUnavailableError(message)
         self._process.step("transaction_begun")
+        self._used.clear()
         conn = cast("Connection", _Connection())
         result = _at_once(cast("Coroutine[Any, Any, Result]", work(conn)))
-        self._process.step("transaction_committed")
+        self._process.step(COMMITTED.get(self._used[-1], "read") if self._used else "read")
         if self._process.state != "running":
             # Stopped just now: it hears the answer when it goes on.
             await asyncio.sleep(0)
@@ -133,19 +145,19 @@ class Pool:
     def facts(self) -> LedgerFacts:
         """The product's adapter above this database."""
         adapter = LedgerFacts(cast("LedgerPool", self))
-        adapter._sql = cast("Any", Statements(self._database))
+        adapter._sql = cast("Any", Statements(self._database, self._used))
         return adapter
 
     def publishing(self) -> LedgerPublishing:
         """The same for lanes."""
         adapter = LedgerPublishing(cast("LedgerPool", self), "acct_sandbox", livemode=False)
-        adapter._sql = adapter._catalogue = cast("Any", Statements(self._database))
+        adapter._sql = adapter._catalogue = cast("Any", Statements(self._database, self._used))
         return adapter
 
     def rejections(self) -> LedgerRejections:
         """The same for error reports."""
         adapter = LedgerRejections(cast("LedgerPool", self))
-        adapter._sql = cast("Any", Statements(self._database))
+        adapter._sql = cast("Any", Statements(self._database, self._used))
         return adapter
 
 
