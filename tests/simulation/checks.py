@@ -4,6 +4,7 @@ import re
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import astuple
 from typing import Final
 
 import msgspec
@@ -22,6 +23,7 @@ from tests.simulation.rules import HOUR_US
 from tests.simulation.world import World
 
 FENCE_US: Final = 23 * HOUR_US + HOUR_US // 2
+LEASE_US: Final = 60_000_000
 SETTLE_DEADLINE: Final = 70
 AGENT_FAILED: Final = 72
 """How a worker ends whose attempt the ledger has never heard of, after a restore."""
@@ -41,6 +43,8 @@ def violations(world: World) -> list[Violation]:
         unattempted,
         fenced,
         unleased,
+        unnoticed,
+        changed,
         given_up,
         homeless,
         contradictions,
@@ -116,6 +120,29 @@ def unleased(world: World) -> Iterator[Violation]:
         until_us = world.database.leases.get((restores, attempt_id))
         if until_us is not None and at_us > until_us:
             yield Violation("stale_lease", f"attempt {attempt_id} was sent after its lease")
+
+
+def unnoticed(world: World) -> Iterator[Violation]:
+    """A lane lent by a ledger that went back, before a person had looked."""
+    database = world.database
+    for (restores, attempt_id), until_us in database.leases.items():
+        lent_us = until_us - LEASE_US
+        restored_us = database.restored_us[restores - 1] if restores else 0
+        looked = not restores or any(restored_us <= at <= lent_us for at in database.adopted_us)
+        if not looked:
+            yield Violation("unnoticed", f"attempt {attempt_id} of a restored ledger")
+
+
+def changed(world: World) -> Iterator[Violation]:
+    """An entry that is not any more what it was when it was made."""
+    for entry in world.database.tables.entries:
+        made = [
+            seen
+            for (_, number), seen in world.database.entries_seen.items()
+            if number == entry.entry_id
+        ]
+        if astuple(entry) not in made:
+            yield Violation("changed", f"entry {entry.entry_id} was changed")
 
 
 def given_up(world: World) -> Iterator[Violation]:

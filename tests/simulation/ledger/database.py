@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final, TypeVar, cast
 
 from streams.adapters.ledger_facts import LedgerFacts
@@ -15,7 +15,7 @@ from streams.core.orders import HeldRecord, Orders
 from streams.ports import LedgerUnavailableError
 from tests.simulation.ledger.facts import Facts
 from tests.simulation.ledger.rejecting import Rejecting
-from tests.simulation.ledger.rows import Tables
+from tests.simulation.ledger.rows import Entry, Tables
 from tests.simulation.timeline import Process, Timeline
 
 Result = TypeVar("Result")
@@ -41,6 +41,10 @@ class Database(Facts, Rejecting):
         self.restores = 0
         self.attempted: dict[str, int] = {}
         """When each key was first attempted, as an observer noted it: no restore takes it back."""
+        self.restored_us: list[int] = []
+        self.adopted_us: list[int] = []
+        self.entries_seen: dict[tuple[int, int], tuple[Any, ...]] = {}
+        """Each entry as it was when it was made, by restores and number."""
         self.leases: dict[tuple[int, int], int] = {}
         """Until when each attempt's lane is lent, by the true clock; by restores and attempt."""
 
@@ -62,14 +66,29 @@ class Database(Facts, Rejecting):
             self.leases[self.restores, attempt_id] = now_us + lease_ms * 1_000
         return made
 
+    def adopt(self) -> int | None:
+        number = super().adopt()
+        if number is not None:
+            self.adopted_us.append(self.timeline.now_us())
+        return number
+
+    def insert_entry(self, entry: Entry) -> int:
+        number = super().insert_entry(entry)
+        self.entries_seen[self.restores, number] = astuple(entry)
+        return number
+
     def backup(self) -> Tables:
         """What a restore brings back."""
         return deepcopy(self.tables)
 
     def restore(self, backup: Tables) -> None:
         """Everything after the backup is forgotten."""
+        if len(self.tables.attempts) == len(backup.attempts):
+            # Nothing was sent that it does not know of: there is nothing to notice.
+            self.adopted_us.append(self.timeline.now_us())
         self.tables = deepcopy(backup)
         self.restores += 1
+        self.restored_us.append(self.timeline.now_us())
         self.timeline.note("ledger restored")
 
 
