@@ -44,6 +44,7 @@ def violations(world: World) -> list[Violation]:
         fenced,
         unleased,
         unnoticed,
+        alarmed,
         changed,
         given_up,
         homeless,
@@ -131,6 +132,12 @@ def unnoticed(world: World) -> Iterator[Violation]:
         looked = not restores or any(restored_us <= at <= lent_us for at in database.adopted_us)
         if not looked:
             yield Violation("unnoticed", f"attempt {attempt_id} of a restored ledger")
+
+
+def alarmed(world: World) -> Iterator[Violation]:
+    """Publishing halted for a ledger that never went back."""
+    if world.database.tables.went_back and not world.database.restores:
+        yield Violation("false_alarm", "a worker remembers more than the ledger ever confirmed")
 
 
 def changed(world: World) -> Iterator[Violation]:

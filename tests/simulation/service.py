@@ -140,7 +140,11 @@ class Service:
 
     def emit_again(self, from_us: int, to_us: int) -> int:
         """Rows received in a span go out once more, as an operator repairs a hole."""
-        again = [row for row in self.committed if from_us <= row.received_us < to_us]
+        again = [
+            row
+            for row in self.committed
+            if from_us <= row.received_us < to_us and row.kind != "canary"
+        ]
         self.outbox += again
         self.timeline.note("emitted again", len(again))
         return len(again)

@@ -13,8 +13,9 @@ Plant before the world is made, so both classes and instances of it follow. Then
   mutant that only breaks the run has not shown what its rule is for. The names: lost, double,
   phantom, misattributed (amounts at Stripe); identity_lost, identity_phantom, identity_differs
   (cells against the registry); silent, review_phantom (parked items); output_lost, ledger,
-  settled, unattempted, stale_fence, stale_lease, given_up (dead in an outage), homeless, finding,
-  replay, stuck, ended; harness is a crash;
+  settled, unattempted, stale_fence, stale_lease, unnoticed (lent by a ledger that went back),
+  false_alarm (halted for none), given_up (dead in an outage), changed (an entry), homeless,
+  finding, replay, stuck, ended; harness is a crash;
 - `faults`: names in `faults.FAULTS` that strike in each of its seeds, so that few seeds suffice.
 
 Add it to the tuple `MUTANTS` of the module of its part (publishing, admission, telling, ...), and

@@ -27,7 +27,7 @@ MUTANTS: Final = (
         "told_before_acknowledged",
         "facts stay unsent until the ledger has confirmed them",
         _marks_first,
-        ("lost", "identity_lost", "silent"),
+        ("lost", "identity_lost", "silent", "false_alarm"),
         ("ledger_away",),
     ),
 )
