@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from streams import topics
+from tests.simulation.completeness import audited
 from tests.simulation.oracle import (
     Cell,
     Truth,
@@ -48,6 +49,7 @@ def violations(world: World) -> list[Violation]:
         changed,
         given_up,
         homeless,
+        audited,
         contradictions,
         replayed,
     ):

@@ -67,7 +67,7 @@ class Service:
         self.registry: dict[tuple[str, str, str], Row] = {}
         self.conflicts: set[tuple[str, str]] = set()
         self.locked: dict[tuple[str, str, str], Transaction] = {}
-        self.open = 0
+        self.running: list[Transaction] = []
         """Transactions that have not ended."""
         self.outbox: list[Row] = []
         """In the order of commits, which is the order in which Debezium reads."""
@@ -79,8 +79,9 @@ class Service:
         return self.timeline.now_us() + self.clock_ahead_us
 
     def begin(self) -> Transaction:
-        self.open += 1
-        return Transaction(began_us=self.now_us())
+        transaction = Transaction(began_us=self.now_us())
+        self.running.append(transaction)
+        return transaction
 
     def record(self, transaction: Transaction, use: Use) -> str:
         """recorded, duplicate, conflict, or locked: another transaction has the key just now."""
@@ -113,7 +114,7 @@ class Service:
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:
         """Commits or rolls back; all of it, at one instant."""
-        self.open -= 1
+        self.running = [one for one in self.running if one is not transaction]
         self.locked = {k: t for k, t in self.locked.items() if t is not transaction}
         if not commit:
             self.rolled_back += transaction.rows
@@ -128,7 +129,11 @@ class Service:
             self.outbox.append(row)
             self.timeline.note("committed", row.kind, row.event_id, row.use.quantity)
 
-    def emit_canaries(self, tenants: Sequence[str]) -> None:
+    def open_since_us(self) -> int:
+        """No transaction that may still commit began before this."""
+        return min((t.began_us for t in self.running), default=self.now_us())
+
+    def emit_canaries(self, tenants: Sequence[str]) -> list[Row]:
         """One row per partition, under a tenant that is at home there."""
         transaction, number = self.begin(), len(self.committed)
         for partition, tenant_id in enumerate(tenants):
@@ -137,6 +142,7 @@ class Service:
                 transaction, Use(tenant_id, CANARY, "0", key, kind="canary", partition=partition)
             )
         self.end(transaction, commit=True)
+        return transaction.rows
 
     def emit_again(self, from_us: int, to_us: int) -> int:
         """Rows received in a span go out once more, as an operator repairs a hole."""

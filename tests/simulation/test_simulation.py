@@ -4,10 +4,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from tests.simulation.checks import violations
+from tests.simulation.ledger.rows import Tables
 from tests.simulation.run import quiet, run_seed
+from tests.simulation.story import TENANTS, write
+from tests.simulation.world import HOUR_S, World
 
 SEEDS = range(1, 81)
 SEEDS_A_TEST = 10
@@ -49,3 +54,33 @@ def _history(hash_seed: str) -> str:
 
 def test_seeds_differ() -> None:
     assert len({run_seed(seed).history for seed in range(1, 6)}) == 5
+
+
+def _restored_with_nobody_who_remembers(world: World) -> float:
+    """A ledger comes back half an hour old while the machines are replaced."""
+    for number, tenant_id in enumerate(TENANTS):
+        world.map_customer(tenant_id, f"cus_{number}", 0)
+    world.writing = world.timeline.create_task(write(world, 3.0, 40))
+    world.canaries(600.0, 3 * HOUR_S)
+
+    def replace_all(backup: Tables) -> None:
+        for machine in world.machines:
+            world.kill(machine, 60.0)
+            machine.disk.lose()
+        world.restore(backup)
+
+    def keep() -> None:
+        world.later(HOUR_S / 2, partial(replace_all, world.database.backup()))
+
+    world.later(2 * HOUR_S, keep)
+    return 4 * HOUR_S
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="what a ledger has confirmed is remembered by each machine for itself, nowhere else",
+)
+def test_a_restored_ledger_is_noticed_though_all_machines_are_new() -> None:
+    world = World(1)
+    world.run(_restored_with_nobody_who_remembers)
+    assert not violations(world)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import count
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streams import topics
 from streams.core.catalogue import MeterVersion
@@ -22,6 +22,9 @@ from tests.simulation.service import CANARY, Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Process, Timeline
 from tests.simulation.worker import UNHURRIED, Outside, Worker
+
+if TYPE_CHECKING:
+    from tests.simulation.faults.auditing import Audits
 
 PARTITIONS: Final = 3
 HOUR_S: Final = 3_600.0
@@ -91,7 +94,10 @@ class World:
             Machine(f"w{n}", Disk(f"w{n}")) for n in range(self.rng.choice((1, 2, 2, 3)))
         ]
         self.processes: list[Process] = []
-        self._canary_tenants = _canary_tenants()
+        self.calm_until_s = 0.0
+        """Nothing else strikes before."""
+        self.canary_tenants = _canary_tenants()
+        self.audits: Audits | None = None
         self.forced = tuple(forced)
         self.operator = Operator(timeline, self.database, self.stripe, self.rng, self.service)
         self.mapped: list[tuple[str, int, str]] = []
@@ -121,8 +127,15 @@ class World:
     def prepare(self, worker: Worker) -> None:
         """Called for each worker before it starts; faults and mutants hang on here."""
 
+    @property
+    def calm(self) -> bool:
+        """Whether nothing may strike just now."""
+        return self.timeline.now_s < self.calm_until_s
+
     def kill(self, machine: Machine, down_s: float) -> None:
         """SIGKILL, and a start after a while."""
+        if self.calm:
+            return
         if machine.worker is not None:
             machine.worker.kill()
         self.timeline.outside(down_s, lambda: self.start(machine))
@@ -135,7 +148,7 @@ class World:
     def stop(self, machine: Machine, stopped_s: float) -> None:
         """SIGSTOP, and SIGCONT after a while."""
         worker = machine.worker
-        if worker is None or worker.process.state != "running":
+        if self.calm or worker is None or worker.process.state != "running":
             return
         worker.process.stop()
         self.timeline.note("stopped", worker.name)
@@ -210,7 +223,7 @@ class World:
         """What is not at its end yet, in words."""
         tables = self.database.tables
         found = []
-        if self.service.open or (self.writing is not None and not self.writing.done()):
+        if self.service.running or (self.writing is not None and not self.writing.done()):
             found.append("usage is still written")
         if not self.connect.caught_up:
             found.append("connect has not sent every row")
@@ -254,7 +267,7 @@ class World:
 
     def canaries(self, every_s: float, until_s: float) -> None:
         """Rows that prove each partition to be alive, again and again."""
-        self.service.emit_canaries(self._canary_tenants)
+        self.service.emit_canaries(self.canary_tenants)
         if self.timeline.now_s < until_s:
             self.later(every_s, partial(self.canaries, every_s, until_s))
 

@@ -7,7 +7,7 @@ A fault is given the world and the seconds during which usage is written; it pla
 from collections.abc import Callable
 from typing import Final
 
-from tests.simulation.faults import clocks, deaths, ledgers, outages
+from tests.simulation.faults import auditing, clocks, deaths, ledgers, outages
 from tests.simulation.world import World
 
 Fault = Callable[[World, float], float]
@@ -17,6 +17,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "worker_killed_at_a_step": deaths.worker_killed_at_a_step,
     "worker_stopped": deaths.worker_stopped,
     "worker_stopped_at_a_step": deaths.worker_stopped_at_a_step,
+    "audited": auditing.audited,
     "clocks_step": clocks.clocks_step,
     "emitted_again": clocks.emitted_again,
     "connect_killed": deaths.connect_killed,
