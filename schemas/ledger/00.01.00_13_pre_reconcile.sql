@@ -316,7 +316,7 @@ END
 $$;
 
 -- A worker remembers more of a partition than this ledger holds: note it and halt publishing, unless
--- a person has adopted this very difference. Whether one has; repeating it adds nothing.
+-- a person has adopted this difference. Whether one has; repeating it adds nothing.
 CREATE FUNCTION ledger.note_went_back_v1(
     log uuid, part integer, remembered bigint, held bigint, halt_detail json
 ) RETURNS boolean
@@ -327,13 +327,14 @@ BEGIN
     -- Adopting takes it alone: a worker that asked before and halted after would halt a ledger that
     -- was just taken on, and nobody would be left to say so.
     PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
-    INSERT INTO ledger.went_back (log_id, partition, acknowledged, stored)
-    VALUES (log, part, remembered, held) ON CONFLICT DO NOTHING;
+    -- While it is told again what it forgot, it holds more than when it was adopted, step by step.
     IF EXISTS (SELECT FROM ledger.went_back b
-               WHERE b.log_id = log AND b.partition = part AND b.acknowledged = remembered
-                 AND b.stored = held AND b.adoption_id IS NOT NULL) THEN
+               WHERE b.log_id = log AND b.partition = part AND b.acknowledged >= remembered
+                 AND b.stored <= held AND b.adoption_id IS NOT NULL) THEN
         RETURN true;
     END IF;
+    INSERT INTO ledger.went_back (log_id, partition, acknowledged, stored)
+    VALUES (log, part, remembered, held) ON CONFLICT DO NOTHING;
     INSERT INTO ledger.halt (kind, detail) VALUES ('ledger_went_back', halt_detail::jsonb)
     ON CONFLICT (kind) WHERE lifted_at IS NULL DO NOTHING;
     RETURN false;

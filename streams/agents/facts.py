@@ -65,9 +65,11 @@ class FactSender:
         self.figures = FactFigures()
         self._rebuild = rebuild
         self._given_up: dict[int, PartitionTable] = {}
+        self._compared: dict[int, PartitionTable] = {}
+        """Tables whose memory was held against the ledger's, by partition."""
 
     async def check(self, memories: Sequence[PartitionMemory]) -> bool:
-        """Whether the ledger holds all that it ever confirmed here; False when it cannot say.
+        """Whether the ledger holds all that it ever confirmed; False when it cannot say.
 
         Asked before anything is published. A difference that a person has adopted is made good: the
         partition's state is read again, and what the ledger lacks is told again.
@@ -80,7 +82,7 @@ class FactSender:
                     log_id.topic,
                     log_uuid(log_id.topic_id),
                     log_id.partition,
-                    memory.table.acknowledged,
+                    memory.table.confirmed,
                 )
             ] = memory
         try:
@@ -92,13 +94,21 @@ class FactSender:
         self.figures.went_back = None
         for remembered, answer in behind:
             self._went_back(known[remembered], answer)
+        lacking = {id(known[remembered]) for remembered, answer in behind if not answer.adopted}
+        for memory in memories:
+            if id(memory) not in lacking:
+                self._compared[memory.table.log.partition] = memory.table
         return not behind
 
     async def send(self, memories: Sequence[PartitionMemory]) -> None:
-        """One round over all partitions that this worker owns now."""
-        if self.figures.went_back is not None:
+        """One round over all partitions that this worker owns now.
+
+        A table that was just read is compared first: telling would move a restored ledger past what
+        it has forgotten, and nobody would notice.
+        """
+        if self.figures.went_back is not None or not all(map(self._is_compared, memories)):
             await self.check(memories)
-        for memory in memories:
+        for memory in filter(self._is_compared, memories):
             if self.figures.went_back is not None:
                 return
             try:
@@ -110,6 +120,9 @@ class FactSender:
                 self.figures.ledger_failures += 1
                 log.warning("ledger_unavailable", doing="facts", error=str(error))
                 return
+
+    def _is_compared(self, memory: PartitionMemory) -> bool:
+        return self._compared.get(memory.table.log.partition) is memory.table
 
     async def _send_one(self, memory: PartitionMemory) -> bool:
         """One batch; whether there is more to tell right away."""
@@ -132,6 +145,9 @@ class FactSender:
     def _went_back(self, memory: PartitionMemory, answer: WentBack) -> None:
         table = memory.table
         if answer.adopted:
+            # Read again already, or by a worker that never spoke with the lost one: all is unsent.
+            if table.acknowledged <= answer.stored:
+                return
             if self._given_up.get(table.log.partition) is not table:
                 self._given_up[table.log.partition] = table
                 log.warning("told_again", log=str(table.log), after=answer.stored)

@@ -76,6 +76,7 @@ def absorb(
         floor_us=_floor(table, records, merge, current),
         generations=_counted(merge, fresh_ids, current),
         packed_next=packed_next,
+        confirmed=max(meta.confirmed, *(record.confirmed for record in records)),
     )
 
     def fill(write: Batch) -> None:

@@ -50,6 +50,8 @@ class PackedRecord(msgspec.Struct, frozen=True, array_like=True):
     """(key, value) of the levels changed."""
     unsent: list[Pair]
     """(key, value) of the facts for the ledger."""
+    confirmed: int
+    """Source offset up to which the ledger was known to have everything; -1 for none."""
 
     def seen(self) -> list[Pair]:
         """The ids with their values."""
@@ -65,7 +67,12 @@ _decoder = msgspec.msgpack.Decoder(PackedRecord)
 
 
 def pack(
-    log: LogId, settlement: Settlement, *, timestamp_ms_max: int, floor_us: int
+    log: LogId,
+    settlement: Settlement,
+    *,
+    timestamp_ms_max: int,
+    floor_us: int,
+    confirmed: int,
 ) -> PackedRecord:
     """Pack a settlement.
 
@@ -74,6 +81,7 @@ def pack(
         settlement: what the chunk changes.
         timestamp_ms_max: greatest log append time up to its end (`PartitionTable.log_time_ms`).
         floor_us: floor it was judged with (`PartitionTable.floor_us`).
+        confirmed: what the ledger was known to have (`PartitionTable.confirmed`).
     """
     ids, values = _pack(settlement.seen)
     pinned_ids, pinned_values = _pack(settlement.pinned)
@@ -93,6 +101,7 @@ def pack(
         pinned_values=pinned_values,
         levels=settlement.levels,
         unsent=settlement.unsent,
+        confirmed=confirmed,
     )
 
 

@@ -77,6 +77,7 @@ class PackedLog:
             settlement,
             timestamp_ms_max=table.time_after(settlement),
             floor_us=table.floor_us,
+            confirmed=table.confirmed,
         )
         value = encode(record)
         if len(value) > self._record_bytes_max:

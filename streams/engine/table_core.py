@@ -68,6 +68,14 @@ class TableCore:
         return self._meta.acknowledged
 
     @property
+    def confirmed(self) -> int:
+        """Last source offset that the ledger confirmed to any worker, as far as is known here.
+
+        A ledger that holds less went back in time, though nobody who spoke with it may be left.
+        """
+        return max(self._meta.confirmed, self._meta.acknowledged)
+
+    @property
     def log_time_ms(self) -> int:
         """Greatest log append time settled."""
         return self._meta.log_time_ms

@@ -53,6 +53,8 @@ class Meta(msgspec.Struct, frozen=True):
     """Life of the packed log that was read."""
     packed_next: int = 0
     """Next offset of the packed log to read at recovery."""
+    confirmed: int = -1
+    """Greatest offset that any worker so far knew the ledger to have, by the packed log."""
 
     @property
     def log(self) -> LogId:

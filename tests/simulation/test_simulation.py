@@ -76,10 +76,6 @@ def _restored_with_nobody_who_remembers(world: World) -> float:
     return 4 * HOUR_S
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="what a ledger has confirmed is remembered by each machine for itself, nowhere else",
-)
 def test_a_restored_ledger_is_noticed_though_all_machines_are_new() -> None:
     world = World(1)
     world.run(_restored_with_nobody_who_remembers)

@@ -94,8 +94,6 @@ class World:
             Machine(f"w{n}", Disk(f"w{n}")) for n in range(self.rng.choice((1, 2, 2, 3)))
         ]
         self.processes: list[Process] = []
-        self.calm_until_s = 0.0
-        """Nothing else strikes before."""
         self.canary_tenants = _canary_tenants()
         self.audits: Audits | None = None
         self.forced = tuple(forced)
@@ -127,15 +125,8 @@ class World:
     def prepare(self, worker: Worker) -> None:
         """Called for each worker before it starts; faults and mutants hang on here."""
 
-    @property
-    def calm(self) -> bool:
-        """Whether nothing may strike just now."""
-        return self.timeline.now_s < self.calm_until_s
-
     def kill(self, machine: Machine, down_s: float) -> None:
         """SIGKILL, and a start after a while."""
-        if self.calm:
-            return
         if machine.worker is not None:
             machine.worker.kill()
         self.timeline.outside(down_s, lambda: self.start(machine))
@@ -148,7 +139,7 @@ class World:
     def stop(self, machine: Machine, stopped_s: float) -> None:
         """SIGSTOP, and SIGCONT after a while."""
         worker = machine.worker
-        if self.calm or worker is None or worker.process.state != "running":
+        if worker is None or worker.process.state != "running":
             return
         worker.process.stop()
         self.timeline.note("stopped", worker.name)

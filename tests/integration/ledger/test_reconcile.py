@@ -117,6 +117,21 @@ async def test_what_takes_back_is_told_apart_in_an_adopted_cell(world: World) ->
     assert of["reasons"] == ["ledger_adopted 1"]
 
 
+async def test_an_adopted_difference_stays_adopted_while_it_grows_smaller(world: World) -> None:
+    def noted(remembered: int, held: int) -> bool:
+        text = "SELECT ledger.note_went_back_v1(%s::uuid, 0, %s, %s, '{}')"
+        return bool(world.value(text, LOG, remembered, held))
+
+    assert not noted(90, 80)
+    world.value("SELECT ledger.adopt_v1('restored', 'ann')")
+    assert noted(90, 80)
+    assert noted(90, 85), "it was told some of it again"
+    assert noted(88, 85), "by a worker that remembers less"
+    assert not noted(90, 79), "it went back once more"
+    assert not noted(91, 80)
+    assert world.value("SELECT count(*) FROM ledger.went_back WHERE adoption_id IS NULL") == 2
+
+
 async def test_settling_needs_a_reason(world: World) -> None:
     with pytest.raises(Exception, match="reason"):
         world.value("SELECT ledger.settle_cell_v1('{}', ' ', 'ann')")

@@ -106,8 +106,6 @@ def disk_lost(world: World, busy_s: float) -> float:
     rng = world.rng
 
     def lose(machine: Machine) -> None:
-        if world.calm:
-            return
         if machine.worker is not None:
             machine.worker.kill()
         machine.disk.lose()

@@ -64,7 +64,7 @@ def ledger_away(world: World, busy_s: float) -> float:
     rng = world.rng
     for _ in range(rng.randrange(1, 3)):
         at_s, lasts_s = rng.random() * busy_s, rng.choice((20.0, 300.0, 2 * HOUR_S))
-        world.later(at_s, lambda: setattr(world.database, "away", not world.calm))
+        world.later(at_s, lambda: setattr(world.database, "away", True))
         world.later(at_s + lasts_s, lambda: setattr(world.database, "away", False))
     return busy_s + 2 * HOUR_S
 

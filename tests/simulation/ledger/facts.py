@@ -47,9 +47,11 @@ class Facts(WorkList):
     def note_went_back(
         self, log_id: str, partition: int, acknowledged: int, stored: int, detail: str
     ) -> bool:
-        seen = log_id, partition, acknowledged, stored
-        if self.tables.went_back.setdefault(seen, False):
-            return True
+        for (log, part, remembered, held), adopted in self.tables.went_back.items():
+            known = (log, part) == (log_id, partition)
+            if adopted and known and remembered >= acknowledged and held <= stored:
+                return True
+        self.tables.went_back.setdefault((log_id, partition, acknowledged, stored), False)
         if "ledger_went_back" not in self.tables.halts:
             self.tables.halts["ledger_went_back"] = detail
             self.note("halted", partition, acknowledged, stored)

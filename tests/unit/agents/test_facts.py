@@ -243,6 +243,37 @@ async def test_a_table_is_given_up_once_however_often_it_is_asked(
     assert rebuilt == [0]
 
 
+async def test_a_worker_that_never_spoke_with_the_lost_ledger_notices_too(
+    world_of: Worlds, begin: Any
+) -> None:
+    """Its machine is new, and the ledger was away when it read its state."""
+    world = world_of([usage("a"), JOBS[0], usage("b"), JOBS[1]])
+    life: Life = await begin(world)
+    await life.feed(2)
+    await life.tell()
+    await life.feed(1)
+    life.table.close()
+    world.lose_disk()
+    world.ledger.positions.clear()
+    life.table = world.recovered()
+    assert (life.table.acknowledged, life.table.confirmed) == (-1, 1)
+
+    before = len(world.ledger.batches)
+    await life.tell()
+    assert halted_by(life)
+    assert len(world.ledger.batches) == before, "told, it would hold more than it was known to"
+    assert not await life.sender.check([memory_of(life.table)])
+
+    world.ledger.adopted.add(PLACE)
+    table = life.table
+    await life.tell()
+    assert life.table is table, "nothing is to be read again: all of it is unsent"
+    await life.feed()
+    await life.tell()
+    assert await life.sender.check([memory_of(life.table)])
+    check_end(world, life.table)
+
+
 async def test_a_ledger_that_is_away_lets_nothing_be_published(
     world_of: Worlds, begin: Any
 ) -> None:

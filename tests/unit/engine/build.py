@@ -45,7 +45,7 @@ def complete(table: PartitionTable) -> None:
     table.replace(lambda _: None, msgspec.structs.replace(table.meta, complete=True))
 
 
-def packed(log: LogId, batch: Settlement, floor_us: int = -1) -> PackedRecord:
+def packed(log: LogId, batch: Settlement, floor_us: int = -1, confirmed: int = -1) -> PackedRecord:
     return PackedRecord(
         topic_id=log.topic_id,
         partition=log.partition,
@@ -62,4 +62,5 @@ def packed(log: LogId, batch: Settlement, floor_us: int = -1) -> PackedRecord:
         pinned_values=b"".join(value for _, value in batch.pinned),
         levels=batch.levels,
         unsent=batch.unsent,
+        confirmed=confirmed,
     )

@@ -271,3 +271,14 @@ def test_the_packed_position_follows_what_was_read(
     table = fresh_table(tables)
     absorb(table, records, RULES, 7)
     assert table.meta.packed_next == (7 if records else 0)
+
+
+def test_what_the_ledger_confirmed_to_others_is_remembered(tables: Tables) -> None:
+    table = tables.open()
+    told = [packed(LOG, settlement(0, 3), confirmed=-1), packed(LOG, settlement(4, 6), confirmed=3)]
+    absorb(table, told, RULES, 2)
+    assert (table.confirmed, table.acknowledged) == (3, -1)
+    absorb(table, [packed(LOG, settlement(7, 9), confirmed=1)], RULES, 3)
+    assert table.confirmed == 3, "a worker that knew less"
+    table.acknowledge(8, [])
+    assert table.confirmed == 8

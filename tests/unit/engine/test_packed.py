@@ -33,12 +33,18 @@ def settlements(draw: st.DrawFn) -> Settlement:
     )
 
 
-@given(settlements(), st.integers(-1, 2**60))
-def test_what_is_packed_comes_out_again(batch: Settlement, floor_us: int) -> None:
+@given(settlements(), st.integers(-1, 2**60), st.integers(-1, 2**60))
+def test_what_is_packed_comes_out_again(batch: Settlement, floor_us: int, confirmed: int) -> None:
     batch.check()
-    record = p.decode(
-        p.encode(p.pack(LOG, batch, timestamp_ms_max=batch.timestamp_ms_max, floor_us=floor_us))
+    packed = p.pack(
+        LOG,
+        batch,
+        timestamp_ms_max=batch.timestamp_ms_max,
+        floor_us=floor_us,
+        confirmed=confirmed,
     )
+    record = p.decode(p.encode(packed))
+    assert record.confirmed == confirmed
     assert (record.topic_id, record.partition) == (LOG.topic_id, LOG.partition)
     assert (record.first, record.last, record.anchor) == (batch.first, batch.last, batch.anchor)
     assert (record.timestamp_ms_max, record.received_max_us, record.floor_us) == (
@@ -52,7 +58,9 @@ def test_what_is_packed_comes_out_again(batch: Settlement, floor_us: int) -> Non
 
 
 def encoded() -> bytes:
-    return p.encode(p.pack(LOG, settlement(0, 3), timestamp_ms_max=5_000, floor_us=-1))
+    return p.encode(
+        p.pack(LOG, settlement(0, 3), timestamp_ms_max=5_000, floor_us=-1, confirmed=-1)
+    )
 
 
 def test_a_newer_version_is_named_and_not_guessed() -> None:
@@ -69,7 +77,7 @@ def test_what_is_no_packed_record_is_refused(data: bytes) -> None:
 
 
 def test_ids_and_values_that_do_not_match_are_refused() -> None:
-    record = p.pack(LOG, settlement(0, 1), timestamp_ms_max=5_000, floor_us=-1)
+    record = p.pack(LOG, settlement(0, 1), timestamp_ms_max=5_000, floor_us=-1, confirmed=-1)
     broken = type(record)(
         **{f: getattr(record, f) for f in record.__struct_fields__} | {"ids": id_of("a") + b"x"}
     )
