@@ -174,6 +174,9 @@ class Reports:
     async def meter_event_name(self, meter_id: str) -> str | None:
         return meter_id.removeprefix("mtr_")
 
+    async def names_taken_since(self, since_us: int) -> frozenset[str]:  # noqa: ARG002 - all meters are older
+        return frozenset(meter.event_name for meter in self.stripe.memory.state.meters.values())
+
     async def _get(self, path: str, query: dict[str, str]) -> dict[str, object]:
         await asyncio.sleep(self.stripe.delay_s())
         self.process.check()

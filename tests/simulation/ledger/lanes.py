@@ -128,7 +128,7 @@ class Lanes(WorkList):
             max((m.attempts_used for m in before), default=0), self.now_us,
         )  # fmt: skip
 
-    def freeze(self, requests: str) -> list[tuple[int]]:
+    def freeze(self, requests: str) -> list[tuple[int, bool]]:
         made = []
         for r in msgspec.json.decode(requests):
             nothing = r["identifier"] is None
@@ -145,7 +145,7 @@ class Lanes(WorkList):
             for entry_id in r["entry_ids"]:
                 del self.tables.uncovered[entry_id]
             self.note("frozen", number, r["identifier"], r["units"], r["entry_ids"])
-            made.append((number,))
+            made.append((number, not nothing))
         return made
 
     def lend(self, events: Sequence[int], worker: str, lease_ms: int) -> list[int]:

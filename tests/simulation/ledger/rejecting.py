@@ -1,14 +1,19 @@
 """Statements of `queries_rejections.sql`: what Stripe accepted and took back later."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from tests.simulation.ledger.reconciling import Reconciling
-from tests.simulation.ledger.rows import Rejection
+from tests.simulation.ledger.rows import MeterEventRow, Rejection
 
 DAY_US = 86_400_000_000
+HOUR_US = 3_600_000_000
+
+
+def _reason(report: str) -> str:
+    return f"error report {report} counts more requests than it names"
 
 
 class Rejecting(Reconciling):
@@ -17,12 +22,12 @@ class Rejecting(Reconciling):
     def known_reports(self, ids: Sequence[str]) -> list[tuple[str]]:
         return [(event_id,) for event_id in ids if event_id in self.tables.reports]
 
-    def note_report(self, report: str, samples: str, lookback_ms: int) -> bool:
+    def note_report(self, report: str, samples: str, reach: str) -> bool:  # noqa: ARG002 - no sample names an answer alone
         told = msgspec.json.decode(report)
         event_id = told["event_id"]
         if event_id in self.tables.reports:
             return False
-        self.tables.reports.append(event_id)
+        self.tables.reports[event_id] = told
         named = []
         for sample in msgspec.json.decode(samples):
             found = [
@@ -32,24 +37,69 @@ class Rejecting(Reconciling):
             ]
             named += found
             self.tables.rejections.append(
-                Rejection(event_id, sample["key_generation"], found[0] if found else None)
+                Rejection(
+                    event_id,
+                    sample["identifier"],
+                    sample["key_generation"],
+                    found[0] if found else None,
+                )
             )
         self.note("reported", event_id, *named)
-        if told["unnamed"]:
-            self._doubt_unnamed(told, named, lookback_ms * 1_000)
         return True
 
-    def _doubt_unnamed(self, told: dict[str, Any], named: list[int], lookback_us: int) -> None:
-        """Whatever was sent about then, and is not named, may be what was rejected."""
+    def _windows_about(self, report: str, reach: str) -> Iterator[MeterEventRow]:
+        """Requests that the errors beyond a report's samples may be of."""
+        told, within = self.tables.reports[report], msgspec.json.decode(reach)
+        if not told["unnamed"]:
+            return
         for a in self.tables.attempts:
             m = self.meter_event(a.meter_event_id)
-            since_us = told["start_us"] - lookback_us
-            about_then = since_us <= a.started_us < told["end_us"] + lookback_us
-            if about_then and m.meter_event_id not in named:
-                reason = f"error report {told['event_id']}"
-                self.doubt(m.customer, m.event_name, m.start_us, reason)
+            since_us = told["start_us"] - within["before_us"]
+            if (
+                since_us <= a.started_us < told["end_us"] + within["after_us"]
+                and told["event_name"] in (None, m.event_name)
+                and m.event_name not in told["not_of"]
+                and a.outcome not in within["never_accepted"]
+                and a.http_status != 400
+                and not (m.rejected_us is not None and m.dead_kind == "refused")
+            ):
+                yield m
 
-    def lock_rejected(self, report: str | None) -> list[int] | None:
+    def doubt_unnamed(self, report: str, reach: str) -> None:
+        for m in self._windows_about(report, reach):
+            self.doubt(m.customer, m.event_name, m.start_us, _reason(report))
+
+    def narrow_doubt(self, events: Sequence[int], reach: str) -> None:
+        """What became known narrows what other reports may be of."""
+        concerned = {(m.customer, m.event_name) for m in map(self.meter_event, events)}
+        for report in self.tables.reports:
+            doubts = [d for d in self.tables.doubts if d.open and d.reason == _reason(report)]
+            if any((d.customer, d.event_name) in concerned for d in doubts):
+                left = {
+                    (m.customer, m.event_name, m.start_us - m.start_us % HOUR_US)
+                    for m in self._windows_about(report, reach)
+                }
+                for d in doubts:
+                    d.open = (d.customer, d.event_name, d.start_us) in left
+
+    def freeze(self, requests: str) -> list[tuple[int, bool]]:
+        """An identifier that a report named before this ledger knew it is spent: not sent."""
+        made = []
+        for number, sendable in super().freeze(requests):
+            spent = [
+                r
+                for r in self.tables.rejections
+                if r.meter_event_id is None and r.identifier == self.meter_event(number).identifier
+            ]
+            for r in spent:
+                r.meter_event_id = number
+            if spent:
+                decision = {"meter_event_id": number, "dead_kind": "ambiguous"}
+                self.take_back(msgspec.json.encode([decision]).decode())
+            made.append((number, sendable and not spent))
+        return made
+
+    def lock_rejected(self, report: str | None, reach: str) -> list[int] | None:  # noqa: ARG002 - as above
         if report is None:
             found = [
                 m.meter_event_id
@@ -91,7 +141,9 @@ class Rejecting(Reconciling):
             self.park_dead(m)
             if d["dead_kind"] == "ambiguous":
                 m.possibly_executed = True
-                reason = f"meter event {m.meter_event_id} was rejected, and sent again"
+                reason = (
+                    f"meter event {m.meter_event_id} was rejected, and may have been sent again"
+                )
                 self.doubt(m.customer, m.event_name, m.start_us, reason)
         self.wake(lanes)
 

@@ -171,6 +171,7 @@ class Rejection:
     """A request that a report names."""
 
     event_id: str
+    identifier: str
     key_generation: int | None
     meter_event_id: int | None
 
@@ -204,7 +205,7 @@ class Tables:
     doubts: list[Doubt] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     adoptions: list[Adoption] = field(default_factory=list)
-    reports: list[str] = field(default_factory=list)
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     rejections: list[Rejection] = field(default_factory=list)
     sweep_claimed_us: int | None = None
     swept_until_us: int | None = None
