@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone, with its history")
     parser.add_argument("--forced", default="", help="faults that strike in each, by comma")
+    parser.add_argument("--brief", action="store_true", help="these alone, for two hours")
     parser.add_argument("--mutant", help="the seeds that notice this planted bug")
     parser.add_argument("--mutants", action="store_true", help="the same for every one")
     asked = parser.parse_args()
@@ -29,14 +30,15 @@ def main() -> int:
         if asked.mutant or asked.mutants:
             return _hunt(asked.mutant, asked.seeds)
         if asked.seed is not None:
-            return _replay(asked.seed, forced)
-        return _seeds(range(asked.first, asked.first + asked.seeds), forced)
+            return _replay(asked.seed, forced, short=asked.brief)
+        seeds = range(asked.first, asked.first + asked.seeds)
+        return _seeds(seeds, forced, short=asked.brief)
 
 
-def _seeds(seeds: range, forced: Sequence[str]) -> int:
+def _seeds(seeds: range, forced: Sequence[str], *, short: bool) -> int:
     tally = Tally()
     for seed in seeds:
-        outcome = run_seed(seed, forced)
+        outcome = run_seed(seed, forced, short=short)
         tally.add(outcome)
         if outcome.violations:
             _tell(outcome)
@@ -49,8 +51,8 @@ def _seeds(seeds: range, forced: Sequence[str]) -> int:
     return 1 if tally.failed else 0
 
 
-def _replay(seed: int, forced: Sequence[str]) -> int:
-    outcome = run_seed(seed, forced, keep=True)
+def _replay(seed: int, forced: Sequence[str], *, short: bool) -> int:
+    outcome = run_seed(seed, forced, keep=True, short=short)
     _out("\n".join(outcome.notes))
     _out(f"history {outcome.history}")
     _tell(outcome)

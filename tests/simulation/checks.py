@@ -35,7 +35,7 @@ def violations(world: World) -> list[Violation]:
     """Everything that is wrong with a world that has come to its end."""
     truth = Truth(world)
     found: list[Violation] = []
-    for check in (amounts_differ, cells_differ, parked_differs, outputs_lack):
+    for check in (amounts_differ, cells_differ, parked_differs, outputs_lack, unseen):
         found += check(world, truth)
     for look in (
         stuck,
@@ -44,6 +44,7 @@ def violations(world: World) -> list[Violation]:
         unattempted,
         fenced,
         unleased,
+        overtaken,
         unnoticed,
         alarmed,
         changed,
@@ -154,6 +155,20 @@ def changed(world: World) -> Iterator[Violation]:
             yield Violation("changed", f"entry {entry.entry_id} was changed")
 
 
+def overtaken(world: World) -> Iterator[Violation]:
+    """A negative amount at Stripe before what stood in front of it in its lane."""
+    numbers = {m.identifier: m for m in world.database.tables.meter_events}
+    newest: dict[int, int] = {}
+    for one in world.stripe.received:
+        m = numbers.get(one.identifier) if one.recorded else None
+        if m is None or world.database.restores:
+            continue
+        if m.meter_event_id < newest.get(m.lane_id, 0):
+            yield Violation("overtaken", f"{one.identifier} came after a negative amount")
+        if m.units < 0:
+            newest[m.lane_id] = max(newest.get(m.lane_id, 0), m.meter_event_id)
+
+
 def given_up(world: World) -> Iterator[Violation]:
     """A meter event whose tries were used up by an outage for all."""
     if not world.stripe.was_sporadic:
@@ -191,6 +206,19 @@ def outputs_lack(world: World, truth: Truth) -> Iterator[Violation]:
         topic = topic_of.get(verdict, topics.REVIEW)
         if row.event_id.encode() not in seen.get(topic, ()):
             yield Violation("output_lost", f"{verdict} {row.event_id} is not in {topic}")
+
+
+def unseen(world: World, truth: Truth) -> Iterator[Violation]:
+    """Units that are missing at Stripe although no reading in the ledger is held for a person."""
+    held = {
+        truth.cell(tenant_id, metric, start_us)
+        for (tenant_id, metric, start_us, *_), level in world.database.tables.levels.items()
+        if level.held
+    }
+    has = billed(world)
+    for cell, units in sorted(truth.amounts().items()):
+        if has.get(cell, 0) < units and cell not in held:
+            yield Violation("unseen", f"{cell}: {units - has.get(cell, 0)} units, and no finding")
 
 
 def _original(value: bytes) -> bytes:

@@ -1,10 +1,11 @@
 """Mutants tried against seeds: the first that notices, or that none does."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from tests.simulation.mutants import SEEDS_MAX, Mutant
+from tests.simulation.mutants import SEEDS_MAX, Mutant, Patch
 from tests.simulation.run import Outcome, run_seed
 
 
@@ -17,16 +18,19 @@ class Caught:
     """Seeds that were tried, the one that noticed included."""
     outcome: Outcome | None
     invariant: str = ""
+    false_alarm: bool = False
+    """Whether the seed is noticed without the bug too: then it shows nothing."""
 
     @property
     def caught(self) -> bool:
-        return self.outcome is not None
+        return self.outcome is not None and not self.false_alarm
 
     def line(self) -> str:
         """For people."""
         if self.outcome is None:
             return f"{self.mutant.name}: SURVIVES {self.seeds} seeds ({self.mutant.rule})"
-        return f"{self.mutant.name}: {self.invariant} after {self.seeds} seeds"
+        alarm = ", but also without the bug" if self.false_alarm else ""
+        return f"{self.mutant.name}: {self.invariant} after {self.seeds} seeds{alarm}"
 
     def document(self) -> dict[str, object]:
         """For the summary."""
@@ -36,10 +40,19 @@ class Caught:
 def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Caught:
     """Tries seeds until one notices; call it inside `quiet`."""
     for seed in range(1, seeds_max + 1):
-        with pytest.MonkeyPatch.context() as patch:
-            mutant.plant(patch)
-            outcome = run_seed(seed, mutant.faults)
+        outcome = _live(mutant, seed, mutant.layers, mutant.plant)
         for violation in outcome.violations:
             if violation.name in mutant.caught_by:
-                return Caught(mutant, seed, outcome, violation.name)
+                control = _live(mutant, seed)
+                layers = _live(mutant, seed, mutant.layers)
+                alarms = {one.name for one in layers.violations} & set(mutant.caught_by)
+                false = bool(control.violations or alarms)
+                return Caught(mutant, seed, outcome, violation.name, false_alarm=false)
     return Caught(mutant, seeds_max, None)
+
+
+def _live(mutant: Mutant, seed: int, *plants: Callable[[Patch], None]) -> Outcome:
+    with pytest.MonkeyPatch.context() as patch:
+        for plant in plants:
+            plant(patch)
+        return run_seed(seed, mutant.faults, short=True)

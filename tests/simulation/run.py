@@ -12,7 +12,7 @@ import structlog
 from tests.simulation import disk
 from tests.simulation.checks import violations
 from tests.simulation.oracle import Violation
-from tests.simulation.story import story
+from tests.simulation.story import brief, story
 from tests.simulation.timeline import StalledError
 from tests.simulation.world import World
 
@@ -31,12 +31,14 @@ class Outcome:
     forced: tuple[str, ...]
     violations: tuple[Violation, ...]
     notes: tuple[str, ...] = ()
+    brief: bool = False
 
     @property
     def command(self) -> str:
         """What replays it."""
         forced = f" --forced {','.join(self.forced)}" if self.forced else ""
-        return f".venv/bin/python -m tests.simulation --seed {self.seed}{forced}"
+        short = " --brief" if self.brief else ""
+        return f".venv/bin/python -m tests.simulation --seed {self.seed}{forced}{short}"
 
 
 @dataclass
@@ -87,12 +89,14 @@ def quiet() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def run_seed(seed: int, forced: Sequence[str] = (), *, keep: bool = False) -> Outcome:
-    """Lives through a seed; call it inside `quiet`."""
+def run_seed(
+    seed: int, forced: Sequence[str] = (), *, keep: bool = False, short: bool = False
+) -> Outcome:
+    """Lives through a seed, or its brief story; call it inside `quiet`."""
     world = World(seed, forced, keep=keep)
     stalled: list[Violation] = []
     try:
-        world.run(story)
+        world.run(brief if short else story)
     except StalledError:
         stalled.append(Violation("stuck", "everybody waits for somebody else"))
     outcome = Outcome(
@@ -103,6 +107,7 @@ def run_seed(seed: int, forced: Sequence[str] = (), *, keep: bool = False) -> Ou
         tuple(forced),
         (*stalled, *violations(world)),
         tuple(world.timeline.kept or ()),
+        short,
     )
     if seed % _COLLECT_EVERY == 0:
         gc.collect()

@@ -7,7 +7,7 @@ A fault is given the world and the seconds during which usage is written; it pla
 from collections.abc import Callable
 from typing import Final
 
-from tests.simulation.faults import auditing, clocks, deaths, ledgers, outages
+from tests.simulation.faults import aimed, auditing, clocks, deaths, ledgers, outages
 from tests.simulation.world import World
 
 Fault = Callable[[World, float], float]
@@ -31,3 +31,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "ledger_restored": ledgers.ledger_restored,
     "broker_away": outages.broker_away,
 }
+
+AIMED: Final[dict[str, Fault]] = aimed.AIMED
+"""Those that strike where a planted bug shows; no seed draws them by itself."""

@@ -34,6 +34,10 @@ import pytest
 Patch = pytest.MonkeyPatch
 
 
+def _none(_patch: Patch) -> None:
+    """No layer hides it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """One planted bug."""
@@ -44,14 +48,15 @@ class Mutant:
     caught_by: tuple[str, ...]
     faults: tuple[str, ...] = ()
     layers_off: tuple[str, ...] = ()
+    layers: Callable[[Patch], None] = _none
 
 
 def every() -> Iterator[Mutant]:
     """All mutants, by their parts."""
     # Here, because the parts need the class above.
-    from tests.simulation.mutants import admission, publishing, telling  # noqa: PLC0415
+    from tests.simulation.mutants import admission, deciding, publishing, telling  # noqa: PLC0415
 
-    for part in (admission, publishing, telling):
+    for part in (admission, telling, publishing, deciding):
         yield from part.MUTANTS
 
 

@@ -1,0 +1,121 @@
+"""Bugs in what people decide, and in ledgers that come back older."""
+
+from typing import Any, Final
+
+from tests.simulation.ledger.people import People
+from tests.simulation.ledger.reconciling import Reconciling
+from tests.simulation.ledger.rows import Entry
+from tests.simulation.ledger.work_list import WorkList
+from tests.simulation.mutants import Mutant, Patch
+from tests.simulation.mutants.layers import never_went_back
+
+_correct = People.correct
+_redrive = People.redrive
+_approve = People.approve
+_open_item = People._open_item
+_insert_entry = WorkList.insert_entry
+
+
+def _adopts_without_doubt(patch: Patch) -> None:
+    patch.setattr(Reconciling, "_doubt_adopted", lambda *_: None)
+
+
+def _corrects_each_time(patch: Patch) -> None:
+    said = 0
+
+    def correct(self: People, tenant_id: str, metric: str, at_us: int, units: int, key: str) -> int:
+        nonlocal said
+        said += 1
+        return _correct(self, tenant_id, metric, at_us, units, f"{key}-{said}")
+
+    patch.setattr(People, "correct", correct)
+
+
+def _approves_each_time(patch: Patch) -> None:
+    def approve(self: People, parked_id: int) -> int:
+        item = self.tables.parked[parked_id - 1]
+        if item.state == "approved":
+            item.state = "open"
+            for entry in self.tables.entries:
+                if entry.event_id == item.row["event_id"]:
+                    entry.event_id = None
+            self.tables.identities.pop(("approval", item.row["event_id"]), None)
+        return _approve(self, parked_id)
+
+    patch.setattr(People, "approve", approve)
+
+
+def _approves_into_the_level(patch: Patch) -> None:
+    def insert_entry(self: Any, entry: Entry) -> int:
+        if entry.kind == "approval":
+            for level in self.tables.levels.values():
+                same = level.key[:3] == (entry.tenant_id, entry.metric, entry.start_us)
+                if same and not level.held:
+                    level.total += entry.delta
+                    level.due_us = self.now_us
+                    entry.delta = 0
+                    break
+        return int(_insert_entry(self, entry))
+
+    patch.setattr(WorkList, "insert_entry", insert_entry)
+
+
+def _sends_doubts_again(patch: Patch) -> None:
+    def redrive(self: People, parked_id: int) -> None:
+        item = self.tables.parked[parked_id - 1]
+        if item.meter_event_id is not None and item.state == "open":
+            m = self.meter_event(item.meter_event_id)
+            if m.possibly_executed and m.rejected_us is None:
+                item.state = "redriven"
+                self.release([m])
+                return
+        _redrive(self, parked_id)
+
+    patch.setattr(People, "redrive", redrive)
+
+
+MUTANTS: Final = (
+    Mutant(
+        "went_back_unchecked",
+        "a ledger that knows less than it confirmed halts publishing until a person has looked",
+        never_went_back,
+        ("lost", "double", "identity_lost", "unnoticed"),
+        ("ledger_restored",),
+    ),
+    Mutant(
+        "adopted_without_doubt",
+        "what an adopted ledger may have sent waits for Stripe's sums",
+        _adopts_without_doubt,
+        ("double",),
+        ("ledger_restored",),
+    ),
+    Mutant(
+        "decision_inside_the_level",
+        "what a person decides is an entry of its own, apart from readings of the log",
+        _approves_into_the_level,
+        ("lost", "finding"),
+        ("reviewed_between",),
+    ),
+    Mutant(
+        "corrected_twice",
+        "a correction said twice is one",
+        _corrects_each_time,
+        ("double", "lost", "phantom"),
+        ("decided_twice",),
+    ),
+    Mutant(
+        "approved_twice",
+        "the ledger takes the first decision on an item only",
+        _approves_each_time,
+        ("double", "phantom"),
+        ("decided_twice",),
+        ("an approved identity is one entry",),
+    ),
+    Mutant(
+        "doubt_sent_again",
+        "nothing that Stripe may have is sent under a new identifier",
+        _sends_doubts_again,
+        ("double",),
+        ("refused_for_a_day",),
+    ),
+)

@@ -1,0 +1,95 @@
+"""Rules that hide the bugs of others: a mutant has them switched off beside its own."""
+
+from dataclasses import replace
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from streams.adapters.ledger_facts import LedgerFacts
+from streams.agents import publish
+from streams.agents.facts import FactSender
+from streams.agents.publish import Publisher
+from streams.core import meter_event
+from streams.core.fact import FactBatch
+from streams.core.lane import Claim
+from streams.core.retry import Breaker
+from streams.core.settlement import Send
+from streams.engine import recovery
+from tests.simulation.mutants import Patch
+from tests.simulation.operator import Operator
+
+_apply = LedgerFacts._apply
+_identify = meter_event.identify
+
+
+def ignore_holes(patch: Patch) -> None:
+    """A table is taken as complete although the packed log has a hole."""
+
+    def continuing(_applied: int, records: list[Any]) -> tuple[list[Any], list[Any]]:
+        return sorted(records, key=lambda record: record.first), []
+
+    patch.setattr(recovery, "continuing", continuing)
+    patch.setattr(recovery._Attempt, "_reaches_back", lambda *_: True)
+    patch.setattr(recovery._Attempt, "_reaches_facts", lambda *_: True)
+
+
+def begin_at_the_position(patch: Patch) -> None:
+    """A lost table begins again where the ledger stands, with nothing in it."""
+
+    def cold(self: Any, table: Any) -> Any:
+        _, high = self._packed.marks()
+        at = changed(table.meta, applied=self._acknowledged)
+        table.replace(lambda _: None, at)
+        self._settle_position(table, high)
+        return table
+
+    patch.setattr(recovery._Attempt, "_cold", cold)
+
+
+def never_went_back(patch: Patch) -> None:
+    """Nobody compares what the ledger holds with what it confirmed."""
+
+    async def check(_self: FactSender, _memories: Any) -> bool:
+        return True
+
+    async def apply(self: LedgerFacts, conn: Any, batch: FactBatch) -> Any:
+        return await _apply(self, conn, replace(batch, acknowledged=-1))
+
+    patch.setattr(FactSender, "check", check)
+    patch.setattr(LedgerFacts, "_apply", apply)
+
+
+def never_reconcile(patch: Patch) -> None:
+    """Nobody compares with Stripe's sums."""
+    patch.setattr(Operator, "reconcile", lambda _self: None)
+
+
+def never_break(patch: Patch) -> None:
+    """Sending goes on while Stripe is down for all."""
+    patch.setattr(Breaker, "ask", lambda self, _now_ms: (self, True))
+    patch.setattr(Breaker, "failed", lambda self, *_: self)
+    patch.setattr(Breaker, "tripped", lambda self, *_: self)
+    patch.setattr(Publisher, "_unsent", lambda *_: None)
+
+
+def never_fence(patch: Patch) -> None:
+    """Whatever is lent is sent, however old the doubt."""
+    patch.setattr(publish, "may_send", lambda *_: Send())
+
+
+def name_cells_alone(patch: Patch) -> None:
+    """All requests of a window have one identifier, but those that follow from a proof.
+
+    Their keys differ: else Stripe would compare what they ask for, and refuse.
+    """
+
+    def identify(origin: Any, cell: Any, first: str, generation: int) -> str:
+        if first.startswith("proof:"):
+            return _identify(origin, cell, first, generation)
+        return _identify(origin, cell, "", 1)
+
+    def key(self: Claim) -> str:
+        return f"{self.identifier}:{self.meter_event_id}.g{self.key_generation}"
+
+    patch.setattr(meter_event, "identify", identify)
+    patch.setattr(Claim, "idempotency_key", property(key))
