@@ -18,23 +18,32 @@ class Caught:
     """Seeds that were tried, the one that noticed included."""
     outcome: Outcome | None
     invariant: str = ""
-    false_alarm: bool = False
-    """Whether the seed is noticed without the bug too: then it shows nothing."""
+    alarm: str = ""
+    """What is noticed without the bug too: then the seed shows nothing."""
 
     @property
     def caught(self) -> bool:
-        return self.outcome is not None and not self.false_alarm
+        return self.outcome is not None and not self.alarm
 
     def line(self) -> str:
         """For people."""
         if self.outcome is None:
-            return f"{self.mutant.name}: SURVIVES {self.seeds} seeds ({self.mutant.rule})"
-        alarm = ", but also without the bug" if self.false_alarm else ""
-        return f"{self.mutant.name}: {self.invariant} after {self.seeds} seeds{alarm}"
+            found = f"SURVIVES {self.seeds} seeds"
+        elif self.alarm:
+            found = f"shows nothing: {self.alarm}"
+        else:
+            found = f"{self.invariant} after {self.seeds}"
+        return f"{self.mutant.name:34} {found:26} {self.mutant.rule}"
 
     def document(self) -> dict[str, object]:
         """For the summary."""
-        return {"caught": self.caught, "seeds": self.seeds, "invariant": self.invariant}
+        return {
+            "caught": self.caught,
+            "seeds": self.seeds,
+            "invariant": self.invariant,
+            "rule": self.mutant.rule,
+            "layers_off": list(self.mutant.layers_off),
+        }
 
 
 def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Caught:
@@ -43,12 +52,20 @@ def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Caught:
         outcome = _live(mutant, seed, mutant.layers, mutant.plant)
         for violation in outcome.violations:
             if violation.name in mutant.caught_by:
-                control = _live(mutant, seed)
-                layers = _live(mutant, seed, mutant.layers)
-                alarms = {one.name for one in layers.violations} & set(mutant.caught_by)
-                false = bool(control.violations or alarms)
-                return Caught(mutant, seed, outcome, violation.name, false_alarm=false)
+                alarm = _without(mutant, seed)
+                return Caught(mutant, seed, outcome, violation.name, alarm)
     return Caught(mutant, seeds_max, None)
+
+
+def _without(mutant: Mutant, seeds: int) -> str:
+    """What the same seeds show without the bug, with its layers off and on."""
+    for violation in _live(mutant, seeds, mutant.layers).violations:
+        if violation.name in mutant.caught_by:
+            return f"{violation.name} with only the layers off"
+    for seed in range(1, seeds + 1):
+        for violation in _live(mutant, seed).violations:
+            return f"{violation.name} without the bug in seed {seed}"
+    return ""
 
 
 def _live(mutant: Mutant, seed: int, *plants: Callable[[Patch], None]) -> Outcome:

@@ -5,12 +5,17 @@ They are built of what may happen anyway; only place and time are not left to ch
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from confluent_kafka import TopicCollection
+from msgspec.structs import replace as changed
+
 from streams.core.lane import Claim
 from streams.core.observation import NotSent, Observation
+from streams.topics import EVENTS
 from tests.simulation.ledger.people import RefusedError
 from tests.simulation.service import Use
 from tests.simulation.stripe import Weather
@@ -215,6 +220,46 @@ def machines_replaced(world: World, busy_s: float) -> float:
     return busy_s + HOUR_S
 
 
+def another_log(world: World, busy_s: float) -> float:
+    """For half an hour there is another topic under the name of the events topic.
+
+    It has a longer history of its own. Who looks away from a log's id goes on in it.
+    """
+    broker = world.broker
+    describe, logs = broker.describe_topics, broker.logs[EVENTS]
+
+    def described(topics: TopicCollection, **how: Any) -> dict[str, "Future[Any]"]:
+        answers = describe(topics, **how)
+        if EVENTS in answers:
+            answers[EVENTS].result().topic_id = "8Lz0YxKPTZqz4yIYwHZ_Aw"
+        return answers
+
+    def stop_all() -> None:
+        world.connect.kill()
+        for machine in world.machines:
+            if machine.worker is not None:
+                machine.worker.kill()
+            world.later(MINUTE_S, partial(world.start, machine))
+
+    def replace_log() -> None:
+        stop_all()
+        longer = [2 * log for log in logs]
+        broker.logs[EVENTS] = [
+            [changed(record, offset=offset) for offset, record in enumerate(log)] for log in longer
+        ]
+        broker.describe_topics = described  # type: ignore[method-assign]  # while it lasts
+
+    def bring_back() -> None:
+        stop_all()
+        broker.logs[EVENTS] = logs
+        broker.describe_topics = describe  # type: ignore[method-assign]  # as before
+        world.later(2 * MINUTE_S, world.connect.start)
+
+    world.later(0.7 * busy_s, replace_log)
+    world.later(0.7 * busy_s + HOUR_S / 2, bring_back)
+    return busy_s + HOUR_S
+
+
 def all_emitted_again(world: World, busy_s: float) -> float:
     """Every row goes out once more, at the end."""
 
@@ -280,6 +325,7 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "stopped_with_claims": stopped_with_claims,
     "answers_late": answers_late,
     "machines_replaced": machines_replaced,
+    "another_log": another_log,
     "all_emitted_again": all_emitted_again,
     "clocks_far_ahead": clocks_far_ahead,
     "answers_lost": _weathers((0.5, "answer_lost"), (4.0, "fine")),

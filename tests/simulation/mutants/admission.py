@@ -12,8 +12,12 @@ from streams.core import admission, verdict
 from streams.core.catalogue import Catalogue
 from streams.core.instant import DAY_US, HOUR_US
 from streams.core.verdict import Accepted
+from streams.engine import recovery
 from streams.engine.chunk import Chunk
 from streams.engine.generations import with_ids
+from streams.engine.log_guard import TopicInquiry
+from streams.engine.packed_reader import PackedReader
+from streams.engine.settle import write as write_in_order
 from streams.engine.settlement import Settlement
 from streams.engine.store import LEVELS, UNSENT, seen_family
 from streams.engine.table import PartitionTable
@@ -41,7 +45,7 @@ def _marks_before_outputs(patch: Patch) -> None:
     ) -> None:
         await chunk.verify_log()
         await chunk.fence()
-        await admit.write(chunk, _settlement_of(chunk, decided, catalogue), self._packed_log)
+        await write_in_order(chunk, _settlement_of(chunk, decided, catalogue), self._packed_log)
         memory.settled(decided.readings, catalogue.hash)
         await self._produce(decided)
 
@@ -177,6 +181,19 @@ def _counts_late_usage(patch: Patch) -> None:
     patch.setattr(verdict, "_judge_by", judge_by)
 
 
+def _asks_for_no_log_id(patch: Patch) -> None:
+    async def verify(*_: Any) -> None:
+        """Any log of that name will do."""
+
+    patch.setattr(TopicInquiry, "verify", verify)
+    patch.setattr(recovery._Attempt, "_check_identity", lambda *_: None)
+    patch.setattr(PackedReader, "_check_foreign", lambda *_: None)
+
+
+def _compares_no_position(patch: Patch) -> None:
+    patch.setattr(recovery, "check_position", lambda *_: None)
+
+
 MUTANTS: Final = (
     Mutant(
         "ids_not_written",
@@ -227,6 +244,15 @@ MUTANTS: Final = (
         ("clocks_far_ahead", "all_emitted_again"),
         ("copies of what was forgotten go to review",),
         _has_no_floor,
+    ),
+    Mutant(
+        "offsets_of_any_log",
+        "an applied offset means the log of its id, not every log of that name",
+        _asks_for_no_log_id,
+        ("lost", "identity_lost"),
+        ("another_log",),
+        ("a log continues where the state ends, by its last record",),
+        _compares_no_position,
     ),
     Mutant(
         "rule_book_of_its_own",

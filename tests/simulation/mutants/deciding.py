@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from streams.core import audit
+from streams.core.audit import Judgment, Readings
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.reconciling import Reconciling
 from tests.simulation.ledger.rows import Entry
@@ -74,6 +76,15 @@ def _sends_doubts_again(patch: Patch) -> None:
     patch.setattr(People, "redrive", redrive)
 
 
+def _audits_by_one_snapshot(patch: Patch) -> None:
+    judge = audit.judge
+
+    def by_the_first(first: Readings, cells: Readings, _second: Readings) -> list[Judgment]:
+        return judge(first, cells, first)
+
+    patch.setattr(audit, "judge", by_the_first)
+
+
 MUTANTS: Final = (
     Mutant(
         "went_back_unchecked",
@@ -117,5 +128,12 @@ MUTANTS: Final = (
         _sends_doubts_again,
         ("double",),
         ("refused_for_a_day",),
+    ),
+    Mutant(
+        "audit_by_one_snapshot",
+        "a minute is judged only if the registry says the same before and after its cells",
+        _audits_by_one_snapshot,
+        ("audit",),
+        ("audited",),
     ),
 )

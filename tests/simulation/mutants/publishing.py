@@ -22,7 +22,7 @@ from tests.simulation.stripe import Sink
 
 _send = Sink.send
 _classify = publication.classify
-_settle = publish.settle
+_settle = settlement.settle
 _lend = Lanes.lend
 _end = Lanes._settle
 
