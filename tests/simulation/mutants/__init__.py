@@ -7,22 +7,24 @@ Plant before the world is made, so both classes and instances of it follow. Then
 
 - `name`: what the bug is, in a few words with underscores; it is what summaries show;
 - `rule`: the rule that is switched off, in one line;
-- `layers_off`: other rules that the same patch switches off, because they would hide the bug
-  (a fence hides a missing duplicate check, the ledger's unique index hides a forgetful table);
 - `caught_by`: names of `oracle.Violation` that count as noticing. Other violations do not: a
   mutant that only breaks the run has not shown what its rule is for. The names: lost, double,
   phantom, misattributed (amounts at Stripe); identity_lost, identity_phantom, identity_differs
-  (cells against the registry); silent, review_phantom (parked items); output_lost, ledger,
-  settled, unattempted, stale_fence, stale_lease, unnoticed (lent by a ledger that went back),
-  false_alarm (halted for none), given_up (dead in an outage), changed (an entry), homeless,
+  (cells against the registry); silent, review_phantom (parked items); unseen (lost, and no reading
+  is held for it), output_lost, ledger, settled, unattempted, stale_fence, stale_lease, overtaken (a
+  negative amount before what stood in front of it), unnoticed (lent by a ledger that went back),
+  false_alarm (halted for none), given_up (dead in an outage), changed (an entry), homeless, audit,
   finding, replay, stuck, ended; harness is a crash;
-- `faults`: names in `faults.FAULTS` that strike in each of its seeds, so that few seeds suffice.
+- `faults`: names in `faults.FAULTS` or `faults.AIMED` that strike in each of its seeds, which tell
+  the brief story and meet no other fault, so that few seeds suffice;
+- `layers_off` and `layers`: other rules that would hide the bug, in words and as a function that
+  switches them off (`layers.py`): the ledger's position hides facts that were marked too early.
 
-Add it to the tuple `MUTANTS` of the module of its part (publishing, admission, telling, ...), and
-the module to `ALL` below. `python -m tests.simulation --mutant NAME [--seeds N]` tries one and
-prints the first seed that notices; `--mutants` tries all and writes the table into the summary.
-A survivor fails. Without the bug the same seeds, with the same faults, must be free of violations:
-check with `--forced FAULT,FAULT --seeds N`.
+Add it to the tuple `MUTANTS` of the module of its part (admission, telling, publishing, deciding).
+`python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
+notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
+whose seeds break anything without the bug, or are noticed with only the layers off: then it is not
+the rule that was shown. `--brief --forced FAULT,FAULT --seeds N` lives through them without it.
 """
 
 from collections.abc import Callable, Iterator

@@ -213,10 +213,8 @@ MUTANTS: Final = (
         "offset_before_settling",
         "the source offset moves with what it stands for, not before",
         _commits_before_settling,
-        ("lost", "identity_lost"),
+        ("lost", "identity_lost", "replay"),
         ("killed_after_outputs",),
-        ("a hole in the packed log is filled from the source",),
-        ignore_holes,
     ),
     Mutant(
         "packed_record_after_the_batch",

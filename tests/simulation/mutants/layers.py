@@ -6,14 +6,10 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from streams.adapters.ledger_facts import LedgerFacts
-from streams.agents import publish
 from streams.agents.facts import FactSender
-from streams.agents.publish import Publisher
 from streams.core import meter_event
 from streams.core.fact import FactBatch
 from streams.core.lane import Claim
-from streams.core.retry import Breaker
-from streams.core.settlement import Send
 from streams.engine import recovery
 from tests.simulation.mutants import Patch
 from tests.simulation.operator import Operator
@@ -62,19 +58,6 @@ def never_went_back(patch: Patch) -> None:
 def never_reconcile(patch: Patch) -> None:
     """Nobody compares with Stripe's sums."""
     patch.setattr(Operator, "reconcile", lambda _self: None)
-
-
-def never_break(patch: Patch) -> None:
-    """Sending goes on while Stripe is down for all."""
-    patch.setattr(Breaker, "ask", lambda self, _now_ms: (self, True))
-    patch.setattr(Breaker, "failed", lambda self, *_: self)
-    patch.setattr(Breaker, "tripped", lambda self, *_: self)
-    patch.setattr(Publisher, "_unsent", lambda *_: None)
-
-
-def never_fence(patch: Patch) -> None:
-    """Whatever is lent is sent, however old the doubt."""
-    patch.setattr(publish, "may_send", lambda *_: Send())
 
 
 def name_cells_alone(patch: Patch) -> None:

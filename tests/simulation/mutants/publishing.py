@@ -8,14 +8,14 @@ from streams.core import publication, settlement
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import MaybeSent, NotSent
 from streams.core.outcome import AlreadyRecorded
+from streams.core.settlement import Send
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.lanes import Lanes
+from tests.simulation.ledger.rejecting import Rejecting
 from tests.simulation.ledger.work_list import WorkList
 from tests.simulation.mutants import Mutant, Patch
 from tests.simulation.mutants.layers import (
     name_cells_alone,
-    never_break,
-    never_fence,
     never_reconcile,
 )
 from tests.simulation.stripe import Sink
@@ -38,6 +38,10 @@ def _names_each_try_anew(patch: Patch) -> None:
 
 def _keeps_one_key(patch: Patch) -> None:
     patch.setattr(Claim, "idempotency_key", property(lambda self: f"{self.identifier}.g1"))
+
+
+def _sends_however_old(patch: Patch) -> None:
+    patch.setattr(publish, "may_send", lambda *_: Send())
 
 
 def _forgets_doubt(patch: Patch) -> None:
@@ -97,6 +101,10 @@ def _ignores_leases(patch: Patch) -> None:
     patch.setattr(publish.Publisher, "_unsent", lambda *_: None)
 
 
+def _merges_what_is_under_way(patch: Patch) -> None:
+    patch.setattr(WorkList, "unfinished", lambda *_: False)
+
+
 def _writes_attempts_afterwards(patch: Patch) -> None:
     def lend(self: Any, *given: Any, **named: Any) -> list[int]:
         return _lend(self, *given, **named)
@@ -110,6 +118,10 @@ def _writes_attempts_afterwards(patch: Patch) -> None:
     patch.setattr(Database, "lend", lend)
     patch.setattr(WorkList, "unfinished", lambda *_: False)
     patch.setattr(Lanes, "_settle", end)
+
+
+def _ignores_reports(patch: Patch) -> None:
+    patch.setattr(Rejecting, "take_back", lambda *_given, **_named: None)
 
 
 MUTANTS: Final = (
@@ -132,7 +144,7 @@ MUTANTS: Final = (
     Mutant(
         "no_fence",
         "what is in doubt is not sent again after 23 hours",
-        never_fence,
+        _sends_however_old,
         ("double", "stale_fence"),
         ("refused_for_a_day",),
     ),
@@ -156,8 +168,6 @@ MUTANTS: Final = (
         _charges_outages,
         ("given_up",),
         ("refused_for_hours",),
-        ("sending stops while Stripe is down for all",),
-        never_break,
     ),
     Mutant(
         "any_duplicate_is_success",
@@ -181,8 +191,6 @@ MUTANTS: Final = (
         _ignores_leases,
         ("double", "stale_lease"),
         ("stopped_with_claims",),
-        ("what is in doubt is not sent again after 23 hours",),
-        never_fence,
     ),
     Mutant(
         "attempt_written_afterwards",
@@ -190,5 +198,19 @@ MUTANTS: Final = (
         _writes_attempts_afterwards,
         ("unattempted",),
         ("killed_after_answer",),
+    ),
+    Mutant(
+        "merged_under_way",
+        "a request whose attempt has no end yet is not made anew",
+        _merges_what_is_under_way,
+        ("double",),
+        ("killed_after_answer", "decided_twice"),
+    ),
+    Mutant(
+        "rejection_ignored",
+        "what Stripe refuses after it was accepted is taken back",
+        _ignores_reports,
+        ("lost",),
+        ("rejected_afterwards",),
     ),
 )
