@@ -6,7 +6,6 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from streams.adapters.ledger_facts import LedgerFacts
-from streams.agents.facts import FactSender
 from streams.core import meter_event
 from streams.core.fact import FactBatch
 from streams.core.lane import Claim
@@ -45,13 +44,13 @@ def begin_at_the_position(patch: Patch) -> None:
 def never_went_back(patch: Patch) -> None:
     """Nobody compares what the ledger holds with what it confirmed."""
 
-    async def check(_self: FactSender, _memories: Any) -> bool:
-        return True
+    async def behind(_self: LedgerFacts, _known: Any) -> list[Any]:
+        return []
 
     async def apply(self: LedgerFacts, conn: Any, batch: FactBatch) -> Any:
         return await _apply(self, conn, replace(batch, acknowledged=-1))
 
-    patch.setattr(FactSender, "check", check)
+    patch.setattr(LedgerFacts, "behind", behind)
     patch.setattr(LedgerFacts, "_apply", apply)
 
 
