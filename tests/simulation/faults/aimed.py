@@ -17,6 +17,7 @@ from streams.core.observation import NotSent, Observation
 from streams.topics import EVENTS
 from tests.simulation.faults import struck
 from tests.simulation.ledger.people import RefusedError
+from tests.simulation.ledger.rows import Tables
 from tests.simulation.service import Use
 from tests.simulation.stripe import Weather
 from tests.simulation.world import HOUR_S, World
@@ -57,6 +58,25 @@ def positives_refused(world: World, busy_s: float) -> float:
     for number in range(12):
         world.later(busy_s / 2 + number * 10 * MINUTE_S, world.operator.correct)
     return busy_s + 2 * HOUR_S
+
+
+def restored_and_replaced(world: World, busy_s: float) -> float:
+    """The ledger and all machines are lost at once: nobody is left who spoke with it."""
+
+    def keep() -> None:
+        world.later(HOUR_S / 2, partial(lose, world.database.backup()))
+
+    def lose(backup: Tables) -> None:
+        for machine in world.machines:
+            if machine.worker is not None:
+                machine.worker.kill()
+            machine.disk.lose()
+            world.later(MINUTE_S, partial(world.start, machine))
+        world.restore(backup)
+
+    world.later(0.6 * busy_s, keep)
+    world.canaries(10 * MINUTE_S, busy_s + HOUR_S)
+    return busy_s + HOUR_S
 
 
 def another_log(world: World, busy_s: float) -> float:
@@ -165,6 +185,7 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "answers_late": struck.answers_late,
     "machines_replaced": struck.machines_replaced,
     "another_log": another_log,
+    "restored_and_replaced": restored_and_replaced,
     "all_emitted_again": all_emitted_again,
     "clocks_far_ahead": clocks_far_ahead,
     "answers_lost": _weathers((0.5, "answer_lost"), (4.0, "fine")),

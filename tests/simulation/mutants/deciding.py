@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from streams.core import audit
 from streams.core.audit import Judgment, Readings
+from streams.engine.table import PartitionTable
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.reconciling import Reconciling
 from tests.simulation.ledger.rows import Entry
@@ -16,6 +17,10 @@ _redrive = People.redrive
 _approve = People.approve
 _open_item = People._open_item
 _insert_entry = WorkList.insert_entry
+
+
+def _remembers_on_each_machine(patch: Patch) -> None:
+    patch.setattr(PartitionTable, "confirmed", PartitionTable.acknowledged)
 
 
 def _adopts_without_doubt(patch: Patch) -> None:
@@ -92,6 +97,13 @@ MUTANTS: Final = (
         never_went_back,
         ("lost", "double", "identity_lost", "unnoticed"),
         ("ledger_restored",),
+    ),
+    Mutant(
+        "confirmed_on_one_machine",
+        "what the ledger confirmed is remembered in the packed log, not by each machine alone",
+        _remembers_on_each_machine,
+        ("double", "lost", "unnoticed"),
+        ("restored_and_replaced",),
     ),
     Mutant(
         "adopted_without_doubt",
