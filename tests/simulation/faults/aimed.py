@@ -188,7 +188,6 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "restored_and_replaced": restored_and_replaced,
     "all_emitted_again": all_emitted_again,
     "clocks_far_ahead": clocks_far_ahead,
-    "answers_lost": _weathers((0.5, "answer_lost"), (4.0, "fine")),
     "refused_for_a_day": _weathers((0.5, "answer_lost"), (2.0, "refused"), (27.0, "fine")),
     "refused_for_hours": _weathers((0.5, "refused"), (6.0, "fine")),
     "errors_kept": _weathers((0.5, "error_kept"), (3.0, "fine")),

@@ -85,7 +85,7 @@ def _believes_any_duplicate(patch: Patch) -> None:
 def _lets_negatives_pass(patch: Patch) -> None:
     open_in, candidate = Lanes.open_in, Lanes._candidate
 
-    def only_positive(self: Lanes, lane_id: int) -> Any:
+    def also_negative(self: Lanes, lane_id: int) -> Any:
         """Asks as if nothing were open, and takes that answer only for less than nothing."""
         found = candidate(self, lane_id)
         if found is None:
@@ -94,7 +94,7 @@ def _lets_negatives_pass(patch: Patch) -> None:
             patch.setattr(Lanes, "open_in", open_in)
         return found if found is None or found[5] < 0 or not open_in(self, lane_id) else None
 
-    patch.setattr(Lanes, "_candidate", only_positive)
+    patch.setattr(Lanes, "_candidate", also_negative)
 
 
 def _ignores_leases(patch: Patch) -> None:
