@@ -87,12 +87,12 @@ def _lets_negatives_pass(patch: Patch) -> None:
 
     def also_negative(self: Lanes, lane_id: int) -> Any:
         """Asks as if nothing were open, and takes that answer only for less than nothing."""
+        if (found := candidate(self, lane_id)) is not None:
+            return found
+        patch.setattr(Lanes, "open_in", lambda *_: [])
         found = candidate(self, lane_id)
-        if found is None:
-            patch.setattr(Lanes, "open_in", lambda *_: [])
-            found = candidate(self, lane_id)
-            patch.setattr(Lanes, "open_in", open_in)
-        return found if found is None or found[5] < 0 or not open_in(self, lane_id) else None
+        patch.setattr(Lanes, "open_in", open_in)
+        return found if found is not None and found[5] < 0 else None
 
     patch.setattr(Lanes, "_candidate", also_negative)
 
