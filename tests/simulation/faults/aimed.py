@@ -61,7 +61,11 @@ def positives_refused(world: World, busy_s: float) -> float:
 
 
 def restored_and_replaced(world: World, busy_s: float) -> float:
-    """The ledger and all machines are lost at once: nobody is left who spoke with it."""
+    """The ledger and all machines are lost at once: nobody is left who spoke with it.
+
+    Not beside faults that keep canaries from arriving: positions stand still then, and a ledger
+    that has only forgotten attempts looks like the one that was lost.
+    """
 
     def keep() -> None:
         world.later(HOUR_S / 2, partial(lose, world.database.backup()))
@@ -82,7 +86,8 @@ def restored_and_replaced(world: World, busy_s: float) -> float:
 def another_log(world: World, busy_s: float) -> float:
     """For half an hour there is another topic under the name of the events topic.
 
-    It has a longer history of its own. Who looks away from a log's id goes on in it.
+    It has a longer history of its own. Who looks away from a log's id goes on in it. Connect stands
+    still meanwhile, so not beside faults that start it: what it wrote there would be gone.
     """
     broker = world.broker
     describe, logs = broker.describe_topics, broker.logs[EVENTS]
