@@ -96,7 +96,9 @@ CREATE TABLE ledger.meter_version (
     PRIMARY KEY (metric, version),
     UNIQUE (metric, effective_from),
     -- A count has no signed amounts, so it cannot be a difference of levels.
-    CHECK (aggregation = 'sum' OR publish = 'event')
+    CHECK (aggregation = 'sum' OR publish = 'event'),
+    -- Stripe takes dates up to 35 days back; a day is left for outages.
+    CONSTRAINT meter_version_way_check CHECK (skew_max_us + close_delay_us <= 2937600000000)
 );
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.meter_version
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();

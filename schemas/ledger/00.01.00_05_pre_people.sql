@@ -103,9 +103,14 @@ BEGIN
     SELECT * INTO last FROM ledger.meter_version v WHERE v.metric = NEW.metric
     ORDER BY v.version DESC LIMIT 1;
     SELECT * INTO other FROM ledger.meter_version v
-    WHERE v.event_name = NEW.event_name AND v.scale <> NEW.scale LIMIT 1;
+    WHERE v.event_name = NEW.event_name
+      AND (v.scale <> NEW.scale OR v.aggregation <> NEW.aggregation) LIMIT 1;
 
-    IF other.metric IS NOT NULL THEN
+    IF other.aggregation <> NEW.aggregation THEN
+        RAISE EXCEPTION 'aggregation: event name % is a % already', NEW.event_name,
+            other.aggregation USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Use another event_name.';
+    ELSIF other.metric IS NOT NULL THEN
         RAISE EXCEPTION 'scale: event name % already counts units of scale %', NEW.event_name,
             other.scale USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Use another event_name for the new scale.';

@@ -169,7 +169,9 @@ CREATE TABLE ledger.meter_version (
     PRIMARY KEY (metric, version),
     UNIQUE (metric, effective_from),
     -- A count has no signed amounts, so it cannot be a difference of levels.
-    CHECK (aggregation = 'sum' OR publish = 'event')
+    CHECK (aggregation = 'sum' OR publish = 'event'),
+    -- Stripe takes dates up to 35 days back; a day is left for outages.
+    CONSTRAINT meter_version_way_check CHECK (skew_max_us + close_delay_us <= 2937600000000)
 );
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.meter_version
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
@@ -836,9 +838,14 @@ BEGIN
     SELECT * INTO last FROM ledger.meter_version v WHERE v.metric = NEW.metric
     ORDER BY v.version DESC LIMIT 1;
     SELECT * INTO other FROM ledger.meter_version v
-    WHERE v.event_name = NEW.event_name AND v.scale <> NEW.scale LIMIT 1;
+    WHERE v.event_name = NEW.event_name
+      AND (v.scale <> NEW.scale OR v.aggregation <> NEW.aggregation) LIMIT 1;
 
-    IF other.metric IS NOT NULL THEN
+    IF other.aggregation <> NEW.aggregation THEN
+        RAISE EXCEPTION 'aggregation: event name % is a % already', NEW.event_name,
+            other.aggregation USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Use another event_name.';
+    ELSIF other.metric IS NOT NULL THEN
         RAISE EXCEPTION 'scale: event name % already counts units of scale %', NEW.event_name,
             other.scale USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Use another event_name for the new scale.';

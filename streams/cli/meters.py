@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import psycopg
 import typer
 
 from streams.cli import terminal
@@ -47,8 +48,8 @@ def check(
 ) -> None:
     """Names every problem in the file, and what applying it would change; exit 1 on problems.
 
-    Meters whose usage could miss the invoice of a mapped customer are problems: no worker starts by
-    them.
+    The ledger is asked too: the versions are added and taken back. Meters whose usage could miss
+    the invoice of a mapped customer are problems: no worker starts by them.
     """
     meters = _read(file)
     if edges and not meters.problems:
@@ -65,6 +66,7 @@ def _show_check(meters: Meters, stack: Stack, *, as_json: bool) -> bool:
     if not problems and stack.settings.ledger_dsn:
         with connected(stack.settings.ledger_dsn, "the ledger") as ledger:
             additions, problems = _plan(ledger, meters)
+            problems += _rehearsed(ledger, additions)
     elif not problems:
         terminal.say("not compared with a ledger: TAILRACE_LEDGER_DSN is not set")
     if as_json:
@@ -157,6 +159,22 @@ def _plan(ledger: Connection, meters: Meters) -> tuple[list[MeterVersion], list[
         for one in late
     ]
     return additions if not problems else [], problems
+
+
+def _rehearsed(ledger: Connection, additions: Sequence[MeterVersion]) -> list[MeterProblem]:
+    """What the ledger itself would refuse, such as a date before usage that is dead already."""
+    problems = []
+    for line in additions:
+        try:
+            with ledger.transaction(force_rollback=True):
+                _append(ledger, [line])
+        except psycopg.errors.InsufficientPrivilege:
+            terminal.say("not rehearsed: this login may read the catalogue and not add to it")
+            return []
+        except (psycopg.errors.InvalidParameterValue, psycopg.errors.IntegrityError) as error:
+            rule = error.diag.message_primary or str(error)
+            problems.append(MeterProblem(f"meters.{line.metric}", rule))
+    return problems
 
 
 def _append(ledger: Connection, additions: Sequence[MeterVersion]) -> None:

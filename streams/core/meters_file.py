@@ -24,8 +24,10 @@ from streams.core.instant import DAY_US, MINUTE_US, duration_us, to_us, wire_tex
 from streams.core.window import WINDOW_LENGTHS_US
 
 SCALE_MAX: Final = 12
-DURATION_MAX_US: Final = 400 * DAY_US
-"""Longer than any period that is billed; far below what a 64-bit column holds."""
+WAY_MAX_US: Final = 34 * DAY_US
+"""Stripe takes dates up to 35 days back; a day is left for outages. `skew_max` and `close_delay`
+together may take no more, or usage that is on time could not be sent any more."""
+_WAY_MAX: Final = f"{WAY_MAX_US // DAY_US}d, since Stripe takes usage for 35 days"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 _KEYS: Final = frozenset(
     {
@@ -80,6 +82,8 @@ def parse(text: str) -> Meters:
         if _NAME.fullmatch(name) is None or name.startswith("tailrace."):
             reader.problem("", "a name has 1 to 100 of A-Z a-z 0-9 _ . : - and no tailrace. prefix")
         wanted.append(_meter(name, reader))
+    meant = [meter for meter, _ in wanted]
+    problems += _at_odds(meant, meant)
     return Meters(tuple(wanted), tuple(problems))
 
 
@@ -112,7 +116,34 @@ def plan(
                 )
                 problems.append(MeterProblem(f"meters.{wanted.metric}.effective_from", rule))
             additions.append(wanted._replace(version=current.version + 1, effective_from_us=chosen))
+    problems += _at_odds(additions, history)
     return (additions, problems) if not problems else ([], problems)
+
+
+def _at_odds(meters: Sequence[MeterVersion], others: Sequence[MeterVersion]) -> list[MeterProblem]:
+    """Meters that would add up in one meter of Stripe's with others that count something else.
+
+    Versions that are no longer in force count too: Stripe still has what they sent.
+    """
+    problems = []
+    for meter in meters:
+        sharing = [other for other in others if other.event_name == meter.event_name]
+        scale = next((o for o in sharing if o.scale != meter.scale), None)
+        counted = next((o for o in sharing if o.aggregation != meter.aggregation), None)
+        path = f"meters.{meter.metric}"
+        if scale is not None:
+            rule = (
+                f"event name {meter.event_name} counts units of scale {scale.scale} by "
+                f"meters.{scale.metric}, not of scale {meter.scale}; use another event_name"
+            )
+            problems.append(MeterProblem(f"{path}.scale", rule))
+        if counted is not None:
+            rule = (
+                f"event name {meter.event_name} is a {counted.aggregation} by "
+                f"meters.{counted.metric}, not a {meter.aggregation}; use another event_name"
+            )
+            problems.append(MeterProblem(f"{path}.aggregation", rule))
+    return problems
 
 
 def _same_rules(left: MeterVersion, right: MeterVersion) -> bool:
@@ -144,6 +175,8 @@ def _meter(name: str, reader: "_Reader") -> tuple[MeterVersion, int | None]:
         rules=RULES,
         effective_from_us=BEGINNING_US,
     )
+    if meter.skew_max_us + meter.close_delay_us > WAY_MAX_US:
+        reader.problem("close_delay", f"with skew_max must be at most {_WAY_MAX}")
     return meter, reader.instant("effective_from")
 
 
@@ -188,8 +221,8 @@ class _Reader:
         except ValueError as error:
             self.problem(key, str(error))
             return default_us
-        if found_us > DURATION_MAX_US:
-            self.problem(key, f"must be at most {DURATION_MAX_US // DAY_US}d")
+        if found_us > WAY_MAX_US:
+            self.problem(key, f"must be at most {_WAY_MAX}")
             return default_us
         return found_us
 

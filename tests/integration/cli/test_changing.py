@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.cli.conftest import METERS, World, new_key
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -64,6 +65,23 @@ def test_meters_check_shows_what_applying_would_add(world: World) -> None:
     checked = world.cli("meters", "check", str(world.meters))
     assert checked.code == 0
     assert "would add seats v1" in checked.out
+
+
+def test_meters_check_refuses_what_only_the_ledger_knows_and_adds_nothing(world: World) -> None:
+    with world.outbox.connect() as conn:
+        conn.execute("SELECT metering.put_metric('seats', 0)")
+    world.record("acme", new_key(), metric="seats")
+    dead = "SELECT count(*) FROM ledger.parked WHERE kind = 'dead' AND metric = 'seats'"
+    until("the usage is dead", lambda: world.value(world.ledger, dead) == 1)
+    world.meters.write_text(METERS + "[meters.seats]\n[meters.jobs]\n", encoding="utf-8")
+
+    checked = world.cli.json("meters_check", "meters", "check", str(world.meters))
+    [problem] = checked["problems"]
+    assert problem["path"] == "meters.seats"
+    assert "was dead-lettered as unknown" in problem["rule"]
+    assert world.cli("meters", "apply", str(world.meters)).code != 0
+    versions = "SELECT count(*) FROM ledger.meter_version"
+    assert world.value(world.ledger, versions) == 2
 
 
 def test_a_first_mapping_needs_no_yes_and_releases_what_was_held(world: World) -> None:

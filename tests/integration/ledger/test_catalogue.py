@@ -37,6 +37,8 @@ async def test_the_catalogue_comes_back_as_it_was_appended(world: World) -> None
         ({"metric": "new", "version": 1, "scale": 2}, "already counts units of scale 0"),
         ({"metric": "new", "version": 2, "event_name": "n"}, "the next version of new is 1"),
         ({"aggregation": "count", "event_name": "n"}, "meter_version_check"),
+        ({"metric": "new", "version": 1, "aggregation": "count", "publish": "event"}, "is a sum"),
+        ({"skew_max_us": 34 * DAY_US, "close_delay_us": 1}, "meter_version_way_check"),
     ],
 )
 async def test_a_version_that_would_rewrite_history_is_refused(

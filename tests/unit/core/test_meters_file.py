@@ -75,7 +75,12 @@ def test_an_instant_may_be_text() -> None:
         (table('event_name = "a\\u0000"'), "event_name: must be text of 1 to 100 printable"),
         (table('skew_max = "1 day"'), "skew_max: '1 day' is not a duration: a whole number and"),
         (table("skew_max = 24"), "skew_max: '24' is not a duration"),
-        (table('close_delay = "401d"'), "close_delay: must be at most 400d"),
+        (table('close_delay = "35d"'), "close_delay: must be at most 34d, since Stripe takes"),
+        (table('skew_max = "35d"'), "skew_max: must be at most 34d, since Stripe takes usage for"),
+        (
+            table('skew_max = "30d"\nclose_delay = "97h"'),
+            "close_delay: with skew_max must be at most 34d",
+        ),
         (table("effective_from = 2026-11-29"), "effective_from: must be an instant with a time"),
         (table("effective_from = 2026-11-29T00:00:00"), "effective_from: must be an instant"),
         (table('effective_from = "soon"'), "effective_from: must be an instant with a time zone"),
@@ -119,16 +124,16 @@ def test_a_change_takes_the_next_common_edge_after_the_notice() -> None:
 def test_a_change_comes_after_the_one_before_it() -> None:
     later_us = T0_US + 3 * DAY_US
     history = [
-        meter("api_calls", version=2, scale=1, effective_from_us=later_us),
+        meter("api_calls", version=2, carry="manual", effective_from_us=later_us),
         meter("api_calls"),
     ]
-    (line,), _ = plan(history, parse(table("scale = 2")), NOW_US, HOUR_US)
+    (line,), _ = plan(history, parse(table('close_delay = "5m"')), NOW_US, HOUR_US)
     assert (line.version, line.effective_from_us) == (3, later_us + HOUR_US)
 
 
 @pytest.mark.parametrize("instant", ["2026-11-29T11:00:00Z", "2026-11-29T12:30:00Z"])
 def test_a_date_too_soon_or_off_the_edge_is_refused(instant: str) -> None:
-    text = table(f"scale = 2\neffective_from = {instant}") + table(name="jobs")
+    text = table(f'carry = "manual"\neffective_from = {instant}') + table(name="jobs")
     additions, found = plan([meter("api_calls")], parse(text), NOW_US, HOUR_US)
     assert not additions
     earliest = wire_text(T0_US + 12 * HOUR_US)
@@ -140,6 +145,51 @@ def test_a_date_too_soon_or_off_the_edge_is_refused(instant: str) -> None:
 
 
 def test_a_good_date_is_kept() -> None:
-    text = table("scale = 2\neffective_from = 2026-11-29T15:00:00Z")
+    text = table('carry = "manual"\neffective_from = 2026-11-29T15:00:00Z')
     (line,), _ = plan([meter("api_calls")], parse(text), NOW_US, HOUR_US)
     assert line.effective_from_us == T0_US + 15 * HOUR_US
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (
+            "scale = 2",
+            "",
+            [
+                "meters.a.scale: event name e counts units of scale 0 by meters.b, not of scale 2; "
+                "use another event_name",
+                "meters.b.scale: event name e counts units of scale 2 by meters.a, not of scale 0; "
+                "use another event_name",
+            ],
+        ),
+        (
+            'publish = "event"\naggregation = "count"',
+            'publish = "event"',
+            [
+                "meters.a.aggregation: event name e is a sum by meters.b, not a count; use another "
+                "event_name",
+                "meters.b.aggregation: event name e is a count by meters.a, not a sum; use another "
+                "event_name",
+            ],
+        ),
+        ("scale = 2", "scale = 2", []),
+    ],
+)
+def test_one_event_name_counts_one_thing(first: str, second: str, expected: list[str]) -> None:
+    name = 'event_name = "e"\n'
+    assert problems(table(name + first, "a") + table(name + second, "b")) == expected
+
+
+def test_an_event_name_of_an_older_version_still_counts_what_it_counted() -> None:
+    history = [
+        meter("old", event_name="e", scale=2),
+        meter("old", version=2, event_name="else", scale=2, effective_from_us=5),
+    ]
+    additions, found = plan(history, parse(table('event_name = "e"', "a")), NOW_US, HOUR_US)
+    assert not additions
+    assert [problem.path for problem in found] == ["meters.a.scale"]
+
+
+def test_the_longest_way_is_taken() -> None:
+    assert not problems(table('skew_max = "33d"\nclose_delay = "24h"'))
