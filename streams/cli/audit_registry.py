@@ -12,13 +12,14 @@ from uuid import UUID
 
 import msgspec
 
+from streams.cli.audit_copies import identities_of, without_copies
 from streams.cli.audit_open import open_minutes, read_floor
 from streams.cli.audit_report import AuditFinding, RegistryPart
+from streams.cli.audit_skipped import read_skipped
 from streams.cli.database import Connection, ledger_rows, row, rows
 from streams.cli.errors import TryAgainError
 from streams.cli.held import REMEDY, Held
 from streams.core.audit import (
-    GROUP_OF_KIND,
     Judgment,
     Readings,
     Row,
@@ -30,7 +31,7 @@ from streams.core.audit import (
     sealable,
     without_swept_canaries,
 )
-from streams.core.audit_names import Identity, Named, name_missing, name_repeated
+from streams.core.audit_names import Named, name_missing, name_repeated
 from streams.core.instant import FIRST_US, LAST_US, MINUTE_US, from_us, wire_text
 
 POLL_S = 0.1
@@ -102,11 +103,13 @@ def compare(
         without_swept_canaries(cell_readings(cell_rows), kept_from_us),
         without_swept_canaries(second, kept_from_us),
     )
+    judgments, copies = without_copies(source, read_skipped(ledger), judgments)
     if held:
         judgments = [_may_wait(judgment) for judgment in judgments]
     classes: Counter[str] = Counter()
     for cell in cell_rows:
         classes[cell.name] += cell.tally.count
+    classes["dead"] -= len(copies)
     sealed = {
         minute_us: Tally(count, int(digest))
         for minute_us, count, digest in ledger_rows(ledger, "sealed", span.of_ledger)
@@ -115,7 +118,12 @@ def compare(
     findings += [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
     findings += _seal_findings(source, span, broken_seals(sealed, second))
     part = RegistryPart(
-        judgments, classes, open_minutes(source, judgments), findings, sealed_before=len(sealed)
+        judgments,
+        classes,
+        open_minutes(source, judgments),
+        findings,
+        sealed_before=len(sealed),
+        copies=copies,
     )
     old = floor.old(span.open_us_max)
     part.unsealed = floor.held_back(judgments, old, sealed)
@@ -162,21 +170,7 @@ def _differs(judgment: Judgment) -> bool:
 
 def _explained(source: Connection, judgment: Judgment) -> AuditFinding:
     """A difference with the identities behind it, exactly where their contents single them out."""
-    bounds = {
-        "from": from_us(judgment.minute_us),
-        "to": from_us(judgment.minute_us + MINUTE_US),
-    }
-    identities = [
-        Identity(
-            r["event_id"],
-            r["kind"],
-            r["tenant_id"],
-            r["event_key"],
-            int(r["content"]),
-        )
-        for r in rows(source, "registry_identities", bounds)
-        if GROUP_OF_KIND.get(r["kind"]) == judgment.group
-    ]
+    identities = identities_of(source, judgment)
     named = (
         name_repeated(identities, judgment.cells)
         if judgment.verdict == "phantom"

@@ -8,7 +8,7 @@ from streams.cli.audit_open import OpenMinute, OpenTransaction
 from streams.cli.audit_skipped import SkippedRecord
 from streams.cli.document import instant_text
 from streams.core.audit import Judgment
-from streams.core.audit_names import Named
+from streams.core.audit_names import Identity, Named
 from streams.core.instant import wire_text
 from streams.core.skipped import explained
 
@@ -79,6 +79,8 @@ class RegistryPart:
     """Minutes that are equal and over, and could not be sealed because of `holders`."""
     holders: Sequence[OpenTransaction] = ()
     """Transactions that have been open for too long."""
+    copies: Sequence[Identity] = ()
+    """Whose copies were skipped: each has its own verdict, and the skip is none."""
 
     def identities(self, group: str) -> int:
         """What the registry holds of a group."""
@@ -186,6 +188,7 @@ class AuditReport:
                 "minutes_open": registry.minutes("open"),
                 "sealed_now": registry.sealed_now,
                 "sealed_before": registry.sealed_before,
+                "copies_skipped": len(registry.copies),
             },
             "verdicts": dict(registry.classes),
             "open": [
@@ -220,6 +223,11 @@ class AuditReport:
                 for name in ("accepted", "review", "dead", "correction")
             ),
             ("conflicts", registry.identities("conflict"), "other contents of known identities"),
+            *(
+                [("copies skipped", len(registry.copies), "of identities with their own verdict")]
+                if registry.copies
+                else []
+            ),
             ("minutes equal", registry.minutes("equal"), f"{registry.sealed_now} sealed now"),
             ("minutes open", registry.minutes("open"), "moved while being looked at"),
             ("settled", balance["settled"], "units"),

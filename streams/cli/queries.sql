@@ -186,11 +186,12 @@ SELECT event_id::text AS event_id, kind, metric, quantity::text AS quantity, kaf
 FROM metering.find_key(%(tenant_id)s, %(event_key)s);
 
 -- name: trace_parked
--- Parked items of an identity, conflicts with it included.
-SELECT parked_id, kind, reason, state, units::text AS units, partition, record_offset,
-       ledger.us(parked_at) AS parked_us, decided_by, ledger.us(decided_at) AS decided_us, why,
-       detail::text AS detail
-FROM ledger.parked WHERE event_id = %(event_id)s ORDER BY parked_id;
+-- Parked items of an identity, conflicts with it and skipped records of it included.
+SELECT parked_id, kind, parked.reason, state, units::text AS units, partition, record_offset,
+       ledger.us(parked_at) AS parked_us, decided_by, ledger.us(parked.decided_at) AS decided_us,
+       why, detail::text AS detail, skip.receipt AS skip_receipt
+FROM ledger.parked LEFT JOIN ledger.skip USING (log_id, partition, record_offset)
+WHERE event_id = %(event_id)s ORDER BY parked_id;
 
 -- name: trace_level
 -- The readings of a window, all shards and logs.

@@ -6,6 +6,8 @@ import psycopg
 import typer
 
 from streams.cli import terminal
+from streams.cli.audit_copies import copied
+from streams.cli.audit_skipped import read_skipped
 from streams.cli.database import Connection, connected, row, rows
 from streams.cli.document import instant_text
 from streams.cli.errors import FINDING, UnavailableError
@@ -33,7 +35,8 @@ def trace(
     settings = stack.need("ledger_dsn")
     source, recorded = _recorded(stack, tenant, event_key)
     with connected(settings.ledger_dsn, "the ledger") as ledger:
-        journeys = [read_journey(ledger, source, each) for each in recorded]
+        copied = _copied(stack, ledger, source, recorded)
+        journeys = [read_journey(ledger, source, each, copied) for each in recorded]
     known = [journey for journey in journeys if journey.known]
     if as_json:
         terminal.emit_json(
@@ -65,6 +68,19 @@ def _recorded(stack: Stack, tenant: str, event_key: str) -> tuple[str, list[Reco
             terminal.say(f"registry not read ({error}); the ledger alone is asked")
     ids = (event_id(source, tenant, event_key), correction_id(source, tenant, event_key))
     return source, [Recorded.unread(tenant, event_key, identity) for identity in ids]
+
+
+def _copied(
+    stack: Stack, ledger: Connection, source: str, recorded: list[Recorded]
+) -> frozenset[str]:
+    """Of which of them only copies were skipped; the registry tells, so it must have been read."""
+    skipped = {record.said.event_id for record in read_skipped(ledger)}
+    asked = [each for each in recorded if each.read and each.event_id in skipped]
+    if not asked:
+        return frozenset()
+    with connected(stack.settings.source_dsn, "the service's database") as registry:
+        found = [copied(registry, ledger, source, each.received_at_us) for each in asked]
+    return frozenset().union(*found)
 
 
 def _from_registry(registry: Connection, tenant: str, key: str) -> tuple[str, list[Recorded]]:

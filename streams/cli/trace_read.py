@@ -1,5 +1,6 @@
 """Trace, reading: a key's registry row → everything the ledger knows of it and of its window."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Self
 from uuid import UUID
@@ -71,6 +72,8 @@ class Journey:
     series: Series | None = None
     meter: MeterVersion | None = None
     parked: Rows = field(default_factory=list)
+    copies: Rows = field(default_factory=list)
+    """Those of the parked items that are skipped copies: no verdict on the identity."""
     levels: Rows = field(default_factory=list)
     entries: Rows = field(default_factory=list)
     meter_events: Rows = field(default_factory=list)
@@ -84,8 +87,16 @@ class Journey:
         return self.recorded.read or bool(self.parked or self.entries)
 
 
-def read_journey(ledger: Connection, source: str, recorded: Recorded) -> Journey:
+def read_journey(
+    ledger: Connection, source: str, recorded: Recorded, copied: Container[str] = ()
+) -> Journey:
     """Follows one identity through the ledger.
+
+    Args:
+        ledger: its connection.
+        source: the outbox's name.
+        recorded: the registry row.
+        copied: ids of identities of which only copies were skipped.
 
     Raises:
         psycopg.Error: the ledger refused or went away.
@@ -99,6 +110,8 @@ def read_journey(ledger: Connection, source: str, recorded: Recorded) -> Journey
         journey.sealed_us = sealed[0]["sealed_us"] if sealed else None
     which = _which(journey)
     journey.parked = rows(ledger, "trace_parked", which)
+    if recorded.event_id in copied:
+        journey.copies = [item for item in journey.parked if item["skip_receipt"] is not None]
     journey.entries = rows(ledger, "trace_entries", which)
     if journey.series is not None:
         journey.levels = rows(ledger, "trace_level", which)
@@ -165,7 +178,12 @@ def _apply_rules(ledger: Connection, source: str, journey: Journey) -> None:
 
 
 def _correct_by_facts(journey: Journey) -> None:
-    own = [item for item in journey.parked if item["reason"] != "conflict"]
+    copies = {item["parked_id"] for item in journey.copies}
+    own = [
+        item
+        for item in journey.parked
+        if item["reason"] != "conflict" and item["parked_id"] not in copies
+    ]
     if _own_entries(journey):
         journey.verdict, journey.basis = "accepted", "an entry of its own"
     if own:

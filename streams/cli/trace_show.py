@@ -49,6 +49,10 @@ def _verdict(journey: Journey) -> Iterator[Step]:
             "" if item["partition"] is None else f" ({item['partition']}@{item['record_offset']})"
         )
         text = f"{item['kind']} {item['reason']}, item {item['parked_id']} {item['state']}{where}"
+        if item in journey.copies:
+            text = f"a copy, by decision (receipt {item['skip_receipt']}); {text}"
+            yield Step(item["parked_us"], "skipped", text)
+            continue
         yield Step(item["parked_us"], "parked", text)
         if item["decided_us"] is not None:
             decision = f"{item['state']} by {item['decided_by']}: {item['why']}"

@@ -126,6 +126,13 @@ def judge(first: Readings, cells: Readings, second: Readings) -> list[Judgment]:
     return judgments
 
 
+def without_copies(judgment: Judgment, copies: Tally) -> Judgment:
+    """The judgment of a minute once records that were only copies do not count as verdicts."""
+    _, _, _, first, cells, second = judgment
+    cells = cells.minus(copies)
+    return judgment._replace(verdict=_verdict(first, cells, second), cells=cells)
+
+
 def sealable(judgments: Iterable[Judgment], floor_us: int) -> dict[int, Tally]:
     """Minutes that are equal in every group and can get no further identities.
 

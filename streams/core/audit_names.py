@@ -55,6 +55,17 @@ def name_repeated(identities: Sequence[Identity], held: Tally) -> Named:
     return _named(identities, _subset(identities, held.minus(_total(identities))), otherwise=())
 
 
+def name_surplus(among: Sequence[Identity], surplus: Tally) -> tuple[Identity, ...]:
+    """Which of these verdicts, one an item, are what the cells hold too many; empty when not all.
+
+    Args:
+        among: identities, each as often as something was decided on a record of it.
+        surplus: what the cells hold beyond the registry.
+    """
+    places = _subset(among, surplus)
+    return () if places is None else tuple(among[place] for place in sorted(places))
+
+
 SEARCH_DEPTH: Final = 3
 SEARCH_WIDTH_MAX: Final = 3_000
 """Three of 3,000 are some 9 million sums, a few seconds; a minute with more is listed whole."""

@@ -1,17 +1,18 @@
 """Records that a person decided to skip → which of the missing identities they explain.
 
 In: what a skipped record says of itself, as far as it can be read, and the identities of a minute
-of which some have no verdict. Out: those that were skipped. Nothing is guessed: a record that does
-not name its identity explains none.
+of which some have no verdict, or one too many. Out: those that were skipped, and those of which
+only a copy was. Nothing is guessed: a record that does not name its identity explains none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from streams.core.audit_names import Identity
+from streams.core.audit import NOTHING, Judgment, Tally, without_copies
+from streams.core.audit_names import Identity, name_surplus
 
 
 class Said(NamedTuple):
@@ -42,3 +43,30 @@ def explained(missing: Iterable[Identity], skipped: Iterable[Said]) -> tuple[Ide
     """Which of these identities skipped records name, by their id."""
     ids = {said.event_id for said in skipped}
     return tuple(identity for identity in missing if str(identity.event_id) in ids)
+
+
+def without_skipped_copies(
+    judgment: Judgment, identities: Sequence[Identity], skipped: Iterable[Said]
+) -> tuple[Judgment, tuple[Identity, ...]]:
+    """A minute with one verdict too many, where that one is on a skipped copy: no verdict at all.
+
+    A copy that stood on another partition than its key's is not known there, so its skip was told
+    as a first verdict; only here, where all partitions meet, it shows that there was one already.
+
+    Args:
+        judgment: of the minute and group.
+        identities: all identities of the minute and group.
+        skipped: what the records say of themselves that were dead-lettered by decision.
+
+    Returns:
+        The judgment without the copies, and whose copies they were.
+    """
+    if judgment.verdict != "phantom":
+        return judgment, ()
+    by_id = {str(identity.event_id): identity for identity in identities}
+    among = [by_id[said.event_id] for said in skipped if said.event_id in by_id]
+    copies = name_surplus(among, judgment.cells.minus(judgment.second))
+    total = NOTHING
+    for identity in copies:
+        total = total.plus(Tally(1, identity.content))
+    return (without_copies(judgment, total) if copies else judgment), copies

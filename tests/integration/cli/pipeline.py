@@ -82,6 +82,9 @@ class Pipeline:
         self.newer: set[str] = set()
         """Event keys whose rows arrive in a version of the contract that nobody here can read, and
         are skipped."""
+        self.astray: set[str] = set()
+        """Event keys of whose rows a copy arrives on another partition than their own, where it is
+        skipped."""
         self.floor_us = -1
         """Identities received up to then are forgotten."""
         self.held: set[int] = set()
@@ -209,6 +212,13 @@ class Pipeline:
             if event_key in self.newer:
                 values = [value.replace('"v": 1', '"v": 9')]
                 await self._skip(ledger, partition, key.encode(), values[0].encode())
+            if event_key in self.astray:
+                other = self._partitions[(number + 1) % PARTITIONS]
+                await self._skip(ledger, other, key.encode(), value.encode())
+                copy = Record(other.next_offset, timestamp_ms, key.encode(), value.encode())
+                other.next_offset += 1
+                fresh.setdefault(other.number, []).append(copy)
+                other.log.append(copy)
             for each in values:
                 record = Record(partition.next_offset, timestamp_ms, key.encode(), each.encode())
                 partition.next_offset += 1

@@ -97,6 +97,29 @@ def test_what_a_person_skipped_is_listed_and_explains_what_is_lost(world: World)
     assert named["newer"] == record["event_id"]
 
 
+def test_a_skipped_copy_of_what_is_billed_is_no_second_verdict_on_it(world: World) -> None:
+    assert world.cli("customers", "map", "acme", "cus_acme").code == 0
+    world.pipeline.astray.add("copied")
+    world.record("acme", "copied")
+    world.record("acme", new_key())
+    world.settled(6)
+
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
+    document = world.cli.json("audit", "audit")
+    assert document["registry"]["copies_skipped"] == 1
+    assert document["verdicts"]["accepted"] == 2
+    assert document["verdicts"]["dead"] == 0
+
+    [journey] = world.cli.json("trace", "trace", "acme", "copied")["journeys"]
+    assert journey["verdict"]["class"] == "accepted"
+    [item] = journey["parked"]
+    assert item["skip_receipt"] == document["skipped"][0]["receipt"]
+    assert journey["levels"]
+    assert "skipped" in [step["step"] for step in journey["steps"]]
+    assert "a copy, by decision" in world.cli("trace", "acme", "copied").out
+
+
 def test_a_verdict_on_something_nobody_recorded_is_a_phantom(world: World) -> None:
     world.pipeline.invent.add("twice")
     world.record("acme", "twice")

@@ -2,8 +2,9 @@
 
 import pytest
 
+from streams.core.audit import NOTHING, Judgment, Tally
 from streams.core.audit_names import Identity
-from streams.core.skipped import Said, explained, say
+from streams.core.skipped import Said, explained, say, without_skipped_copies
 
 ID = "01234567-89ab-cdef-0123-456789abcdef"
 OTHER = "11234567-89ab-cdef-0123-456789abcdef"
@@ -37,3 +38,38 @@ def test_only_what_names_itself_explains_and_only_itself() -> None:
     assert explained(missing, [Said(ID, "acme", "k")]) == (missing[0],)
     assert explained(missing, [Said(None, "acme", "k"), Said()]) == ()
     assert explained(missing, []) == ()
+
+
+FIRST, SECOND = Identity(ID, "usage", "acme", "k", 1), Identity(OTHER, "usage", "acme", "l", 2)
+BOTH = Tally(2, 3)
+
+
+def judged(verdict: str, cells: Tally) -> Judgment:
+    return Judgment(0, "usage", verdict, BOTH, cells, BOTH)  # type: ignore[arg-type]  # of a table
+
+
+@pytest.mark.parametrize(
+    ("cells", "skipped", "copies"),
+    [
+        (Tally(3, 4), [Said(ID)], (FIRST,)),
+        (Tally(3, 4), [Said(OTHER), Said(ID), Said()], (FIRST,)),
+        (Tally(4, 5), [Said(ID), Said(ID)], (FIRST, FIRST)),
+        (Tally(3, 4), [Said(OTHER)], ()),
+        (Tally(3, 4), [Said("31234567-89ab-cdef-0123-456789abcdef")], ()),
+        (Tally(3, 9), [Said(ID), Said(OTHER)], ()),
+    ],
+)
+def test_a_skipped_copy_is_no_verdict_and_any_other_surplus_stays_one(
+    cells: Tally, skipped: list[Said], copies: tuple[Identity, ...]
+) -> None:
+    before = judged("phantom", cells)
+    after, whose = without_skipped_copies(before, [FIRST, SECOND], skipped)
+    assert whose == copies
+    assert after == (judged("equal", BOTH) if copies else before)
+
+
+def test_the_only_copy_of_an_identity_keeps_its_verdict_when_it_is_skipped() -> None:
+    equal = judged("equal", BOTH)
+    assert without_skipped_copies(equal, [FIRST, SECOND], [Said(ID)]) == (equal, ())
+    lost = judged("lost", NOTHING)
+    assert without_skipped_copies(lost, [FIRST, SECOND], [Said(ID)]) == (lost, ())
