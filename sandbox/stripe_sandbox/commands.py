@@ -8,14 +8,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from sandbox.stripe import API_KEY
-from sandbox.stripe_sandbox.journal import DamagedJournalError
+from sandbox.stripe_sandbox.journal import DamagedJournalError, InUseError
 from sandbox.stripe_sandbox.service import MetersFileError, Service, ServiceSettings
 from sandbox.stripe_sandbox.settings import Settings
-from streams.cli.errors import ConfigurationError
+from streams.cli.errors import ConfigurationError, TryAgainError, UsageProblemError
 from streams.cli.fence import fenced
 from streams.cli.main import EXIT_CODES
 
@@ -35,6 +36,26 @@ def seconds(text: str) -> int:
         message = f"{text!r} is not a duration; write 90s, 5m, 24h or 35d"
         raise typer.BadParameter(message)
     return int(matched[1]) * _UNITS_S[matched[2]]
+
+
+def web_address(text: str) -> str:
+    """Where calls go, as it stands; empty for nowhere.
+
+    Raises:
+        UsageProblemError: It is no http address with a host and a usable port.
+    """
+    try:
+        parts = urlsplit(text)
+        whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    if text and not whole:
+        raise UsageProblemError(
+            f"--webhook-url: {text!r} is no address that can be called: http:// or https://, a "
+            "host, and a port from 1 to 65535 where it is not the usual one",
+            fix="give it as http://127.0.0.1:8478/stripe/events",
+        )
+    return text
 
 
 def clock_us() -> int:
@@ -94,7 +115,7 @@ def stripe_sandbox(  # noqa: PLR0913, PLR0917 - every option of the command is a
         identifier_window_s=seconds(identifier_window),
         rate_limit=rate_limit,
         auto_create_meters=auto_create_meters,
-        webhook_url=webhook_url,
+        webhook_url=web_address(webhook_url),
         webhook_secret=webhook_secret,
     )
     with tempfile.TemporaryDirectory(prefix="stripe-sandbox-") as forgotten:
@@ -102,6 +123,10 @@ def stripe_sandbox(  # noqa: PLR0913, PLR0917 - every option of the command is a
         settings = ServiceSettings(directory, host, port, meters, seed, rules)
         try:
             asyncio.run(serve(settings))
+        except InUseError as error:
+            raise TryAgainError(
+                f"stripe stand-in: {error}", fix="stop that one, or give another --state-dir"
+            ) from error
         except (OSError, DamagedJournalError, MetersFileError) as error:
             raise ConfigurationError(
                 f"stripe stand-in: {error}", fix="correct what is named, then start it again"

@@ -4,6 +4,7 @@ In: facts, appended before their answer is given. Out: the same facts after a re
 may be killed at any byte: a line without its end was never answered for, and is cut off.
 """
 
+import fcntl
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -29,17 +30,38 @@ class DamagedJournalError(Exception):
         )
 
 
+class InUseError(Exception):
+    """Another stand-in remembers in this directory: one identifier would be accepted by both.
+
+    Give each its own `--state-dir`, or stop the other one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"{directory}: another stand-in that runs remembers there")
+
+
 class Journal:
     """An append-only file of facts.
 
     Lines go to the operating system before the answer goes to the client, so the process may be
-    killed at any time. They are not forced to the disk: the machine may not.
+    killed at any time. They are not forced to the disk: the machine may not. The file is
+    locked while it is open; the lock goes with the process however it ends.
     """
 
     def __init__(self, directory: Path) -> None:
+        """Opens the file and locks it.
+
+        Raises:
+            InUseError: somebody else has it open.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / FILE_NAME
         self._file = self.path.open("ab", buffering=0)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise InUseError(directory) from None
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(list[Fact]).decode
 

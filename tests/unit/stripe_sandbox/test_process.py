@@ -223,3 +223,37 @@ async def test_alone_it_prints_address_and_key_and_forgets_all_at_ctrl_c() -> No
     _, said = await process.communicate()
     assert (process.returncode, said) == (0, b"")
     assert not is_there(directory)
+
+
+async def refused(*options: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "sandbox.stripe_sandbox",
+        *options,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, said = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, said.decode()
+
+
+async def test_a_second_stand_in_does_not_remember_where_one_does(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        code, said = await refused("--state-dir", str(tmp_path))
+        assert code == 75
+        assert f"{tmp_path}: another stand-in that runs remembers there" in said
+        assert "give another --state-dir" in said
+
+
+@pytest.mark.parametrize("url", ["foo", "ftp://host/x", "http://", "http://host:99999/x"])
+async def test_a_webhook_address_that_cannot_be_called_is_refused(url: str) -> None:
+    code, said = await refused("--webhook-url", url)
+    assert code == 2
+    assert "--webhook-url" in said
+    assert "http:// or https://" in said
