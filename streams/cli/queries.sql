@@ -25,6 +25,15 @@ FROM metering.setting WHERE name = 'canary_kept_from';
 SELECT (extract(epoch FROM minute) * 1000000)::bigint AS minute_us, kind, sealed_count, count
 FROM metering.sealed_changes(%(from)s, %(to)s);
 
+-- name: canary_under_way
+-- Seconds since the oldest canary was sent that has not come through, by partition what came; NULL
+-- for none.
+SELECT (extract(epoch FROM clock_timestamp() - min(sent.received_at)))::float8 AS age_s
+FROM metering.canary AS sent
+LEFT JOIN unnest(%(partitions)s::integer[], %(came)s::timestamptz[])
+    AS came (partition, received_at) USING (partition)
+WHERE came.received_at IS NULL OR sent.received_at > came.received_at;
+
 -- name: emit_canaries
 -- One canary row per partition, under one token.
 SELECT count(*) AS emitted FROM metering.emit_canaries(%(token)s::uuid);

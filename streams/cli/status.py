@@ -2,19 +2,23 @@
 
 from typing import Any
 
+import psycopg
 import typer
 
 from streams.cli import terminal
-from streams.cli.database import Connection, connected, row, rows
+from streams.cli.database import Connection, connected, ledger_rows, row, rows
+from streams.cli.errors import UnavailableError
 from streams.cli.held import tell_held
 from streams.cli.options import Dir, Json
 from streams.cli.pauses import read_pauses
 from streams.cli.stack import resolve
-from streams.core.instant import SECOND_US, wire_text
+from streams.core.instant import SECOND_US, from_us, wire_text
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 CANARY_AGE_S_MAX = 120
+"""A canary that is longer under way says that its partition does not flow. The age of the last one
+that arrived says nothing: canaries are sent by audits and starts, not at regular times."""
 
 
 @app.command()
@@ -24,6 +28,7 @@ def status(directory: Dir = None, as_json: Json = False) -> None:
     settings = stack.need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         figures = read_figures(ledger)
+        figures["canary_under_way_s"] = _under_way_s(ledger, settings.source_dsn)
     if as_json:
         terminal.emit_json(figures)
         return
@@ -109,6 +114,22 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
     }
 
 
+def _under_way_s(ledger: Connection, source_dsn: str) -> float | None:
+    """Since when a canary is under way that did not come through; None for none, or not asked."""
+    if not source_dsn:
+        return None
+    try:
+        with connected(source_dsn, "the service's database") as source:
+            name = row(source, "source_name")["source"]
+            came = [c for c in ledger_rows(ledger, "canary_ages") if c[0] == name]
+            values = {"partitions": [c[1] for c in came], "came": [from_us(c[2]) for c in came]}
+            age_s = row(source, "canary_under_way", values)["age_s"]
+    except (UnavailableError, psycopg.Error) as error:
+        terminal.say(f"canaries not compared with what was sent: {error}")
+        return None
+    return None if age_s is None else round(float(age_s), 3)
+
+
 def _lines(figures: dict[str, Any]) -> list[str]:
     waiting = figures["waiting"]
     states = [
@@ -192,12 +213,12 @@ def _remarks(figures: dict[str, Any]) -> list[str]:
         )
     kinds = {item["kind"] for item in figures["parked"]}
     remarks += [f"items wait for a person: `tailrace {kind} list`" for kind in sorted(kinds)]
-    remarks += [
-        f"no canary of partition {c['worst_partition']} for {terminal.age(c['oldest_age_s'])}: "
-        "`tailrace connector status`, `tailrace source guard`"
-        for c in figures["canaries"]
-        if c["oldest_age_s"] > CANARY_AGE_S_MAX
-    ]
+    under_way_s = figures["canary_under_way_s"]
+    if under_way_s is not None and under_way_s > CANARY_AGE_S_MAX:
+        remarks.append(
+            f"a canary is under way for {terminal.age(under_way_s)}, so a partition does not flow: "
+            "`tailrace connector status`, `tailrace source guard`"
+        )
     return remarks
 
 

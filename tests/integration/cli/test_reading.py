@@ -101,6 +101,26 @@ def test_status_shows_what_waits_and_the_command_for_each_state(world: World) ->
     assert "`tailrace review list`" in shown.err
 
 
+def test_canaries_that_came_raise_no_alarm_however_long_ago_and_one_under_way_does(
+    world: World,
+) -> None:
+    assert world.cli("audit").code == 0
+    for database, table in ((world.outbox, "metering.canary"), (world.ledger, "ledger.canary")):
+        with database.connect() as conn:
+            conn.execute(f"UPDATE {table} SET received_at = received_at - interval '1 h'".encode())
+    assert world.cli.json("status", "status")["canary_under_way_s"] is None
+    assert "canary" not in world.cli("status").err
+
+    world.pipeline.capturing = False
+    with world.outbox.connect() as conn:
+        conn.execute("SELECT metering.emit_canaries()")
+        conn.execute(
+            "UPDATE metering.canary SET received_at = received_at - interval '5 min'"
+            " WHERE received_at > now() - interval '30 min'"
+        )
+    assert "a canary is under way for 5 min" in world.cli("status").err
+
+
 def test_status_of_an_empty_ledger_is_no_error(world: World) -> None:
     world.pipeline.publishing = False
     figures = world.cli.json("status", "status")
