@@ -4,14 +4,25 @@ In: a mapping of environment variables and the text of a file. Out: `Settings`, 
 with one line a problem. Nothing is read at import.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from streams.crash_points import crash_at
+
 PREFIX: Final = "TAILRACE_"
 FILE_NAME: Final = "tailrace.toml"
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+_SOURCE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_BROKER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/]+):[0-9]{1,5}")
 
 
 class SettingsError(Exception):
@@ -53,6 +64,49 @@ def _url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _name(value: str) -> str:
+    if value and _NAME.fullmatch(value) is None:
+        message = "must have 1 to 100 of A-Z a-z 0-9 _ . : - and begin with a letter or digit"
+        raise ValueError(message)
+    return value
+
+
+def _outbox(value: str) -> str:
+    if _SOURCE.fullmatch(value) is None:
+        message = "must have 1 to 63 of a-z 0-9 _ - and begin with a letter"
+        raise ValueError(message)
+    return value
+
+
+def _dsn(value: str) -> str:
+    """A connection string as PostgreSQL's own clients read it: a URL, or `name=value` pairs."""
+    if not value:
+        return value
+    try:
+        known = conninfo_to_dict(value)
+    except ProgrammingError:
+        known = {}
+    if not known:
+        message = (
+            "is no PostgreSQL connection string; give it as postgresql://user@host:port/database"
+        )
+        raise ValueError(message)
+    return value
+
+
+def _brokers(value: str) -> str:
+    if value and not all(_BROKER.fullmatch(each.strip()) for each in value.split(",")):
+        message = "must be host:port, several separated by commas"
+        raise ValueError(message)
+    return value
+
+
+def _crash_point(value: str) -> str:
+    if value:
+        crash_at(value, lambda: None)
+    return value
+
+
 def _setting(
     default: Any, parse: Callable[[str], Any], meaning: str, *, secret: bool = False
 ) -> Any:
@@ -64,12 +118,12 @@ def _setting(
 class Settings:
     """Everything a worker or a command is told from outside."""
 
-    kafka_bootstrap: str = _setting("", _text, "brokers, host:port separated by commas")
-    ledger_dsn: str = _setting("", _text, "PostgreSQL of the ledger", secret=True)
+    kafka_bootstrap: str = _setting("", _brokers, "brokers, host:port separated by commas")
+    ledger_dsn: str = _setting("", _dsn, "PostgreSQL of the ledger", secret=True)
     source_dsn: str = _setting(
-        "", _text, "PostgreSQL of the service, role metering_ops: audit and canaries", secret=True
+        "", _dsn, "PostgreSQL of the service, role metering_ops: audit and canaries", secret=True
     )
-    source: str = _setting("sandbox", _text, "name of the outbox, fixed at its installation")
+    source: str = _setting("sandbox", _outbox, "name of the outbox, fixed at its installation")
     connect_url: str = _setting("", _url, "Kafka Connect's REST address")
     partitions: int = _setting(12, _whole(1, 4096), "partition count the topics were created with")
     replication: int = _setting(3, _whole(1, 9), "replication factor for new topics")
@@ -102,7 +156,7 @@ class Settings:
     stripe_api_key: str = _setting(
         "", _text, "a restricted key; live keys need live = 1", secret=True
     )
-    stripe_account: str = _setting("default", _text, "name of the Stripe account, in identifiers")
+    stripe_account: str = _setting("default", _name, "name of the Stripe account, in identifiers")
     live: int = _setting(0, _whole(0, 1), "1 to allow a live Stripe key")
     publish_rate_per_s: int = _setting(
         20, _whole(1, 10_000), "requests a second to Stripe, at most"
@@ -135,7 +189,9 @@ class Settings:
     metrics_host: str = _setting("127.0.0.1", _text, "address of /metrics, /ready and /health")
     metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")
-    crash_at: str = _setting("", _text, "for drills: STEP[:n], kill this worker at its nth passing")
+    crash_at: str = _setting(
+        "", _crash_point, "for drills: STEP[:n], kill this worker at its nth passing"
+    )
 
     @property
     def livemode(self) -> bool:

@@ -39,8 +39,8 @@ from streams.core.identity import log_uuid
 from streams.core.instant import HOUR_US
 from streams.core.level import newer
 from streams.core.mark import earlier
+from streams.crash_points import CrashAt, crash_at, never
 from streams.engine.absorb import MergeRules
-from streams.engine.crash_points import CrashAt, crash_at, never
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import DataDirectoryInUse
 from streams.engine.fail_stop import FailStop

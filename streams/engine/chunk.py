@@ -4,7 +4,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from streams.engine.crash_points import CrashAt, never
+from streams.crash_points import CrashAt, never
 from streams.engine.errors import SettlementRefused
 from streams.engine.log import LogId, Record, anchor_of
 from streams.engine.table import PartitionTable

@@ -16,10 +16,10 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 from rocksdict import Cache
 
+from streams.crash_points import CrashAt, never
 from streams.engine import clients, generations
 from streams.engine.absorb import MergeRules
 from streams.engine.continuity import Continuity
-from streams.engine.crash_points import CrashAt, never
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import ConsumerFatal
 from streams.engine.fail_stop import ExitCode, FailStop

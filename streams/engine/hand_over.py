@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from streams.crash_points import CrashAt
 from streams.engine.assigned import Assigned
 from streams.engine.chunk import Chunk, Guards, Headers
 from streams.engine.continuity import Continuity
-from streams.engine.crash_points import CrashAt
 from streams.engine.cut import cut
 from streams.engine.errors import ConsumerFatal, LogGap
 from streams.engine.fence import Fence

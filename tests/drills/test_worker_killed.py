@@ -6,7 +6,7 @@ import signal
 import psycopg
 import pytest
 
-from streams.engine.crash_points import STEPS
+from streams.crash_points import STEPS
 from tests.support.books import Books, assert_exact, await_settled, scattered, write
 from tests.support.live import LiveStack
 

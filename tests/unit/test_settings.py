@@ -209,3 +209,36 @@ def test_the_file_is_read_where_there_is_one(tmp_path: Path) -> None:
     assert read_file(tmp_path) is None
     (tmp_path / "tailrace.toml").write_text('group = "größe"\n', encoding="utf-8")
     assert load({}, read_file(tmp_path)).group == "größe"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("LEDGER_DSN", "garbage", "is no PostgreSQL connection string; give it as postgresql://"),
+        ("SOURCE_DSN", "colour=red", "is no PostgreSQL connection string"),
+        ("STRIPE_ACCOUNT", "x y", "must have 1 to 100 of A-Z a-z 0-9 _ . : -"),
+        ("SOURCE", "a/b", "must have 1 to 63 of a-z 0-9 _ - and begin with a letter"),
+        ("KAFKA_BOOTSTRAP", "broker", "must be host:port, several separated by commas"),
+        ("KAFKA_BOOTSTRAP", "a:9092,,b:9092", "must be host:port"),
+        ("CRASH_AT", "foo", "crash point 'foo': one of fetched, decided"),
+        ("CRASH_AT", "decided:0", "the number after ':' is 1 or more"),
+    ],
+)
+def test_a_form_is_checked_where_settings_are_read(name: str, value: str, expected: str) -> None:
+    with pytest.raises(SettingsError, match=f"TAILRACE_{name}: ") as refused:
+        load({f"TAILRACE_{name}": value})
+    [problem] = refused.value.problems
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LEDGER_DSN", "host=/run/pg dbname=ledger user=x"),
+        ("LEDGER_DSN", "postgresql://ledger:hush@db:5432/ledger?sslmode=require"),
+        ("KAFKA_BOOTSTRAP", "a.example:9092, [::1]:9093"),
+        ("CRASH_AT", "decided:3"),
+    ],
+)
+def test_every_usual_form_is_taken(name: str, value: str) -> None:
+    assert getattr(load({f"TAILRACE_{name}": value}), name.lower()) == value

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.engine.crash_points import STEPS
+from streams.crash_points import STEPS
 from tests.integration.engine.broker import Broker
 from tests.integration.engine.world import World
 from tests.support.waiting import eventually

@@ -11,10 +11,10 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from streams.crash_points import CrashAt, never
 from streams.engine import clients
 from streams.engine.absorb import MergeRules
 from streams.engine.chunk import Chunk
-from streams.engine.crash_points import CrashAt, never
 from streams.engine.fail_stop import FailStop
 from streams.engine.feeder import Feeder, Hooks
 from streams.engine.log import LogId

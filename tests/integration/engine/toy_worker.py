@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from streams.engine.crash_points import crash_at, never
+from streams.crash_points import crash_at, never
 from streams.engine.fail_stop import FailStop
 from tests.integration.engine.toy import Worker, settings
 

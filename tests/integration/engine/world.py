@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streams.engine.crash_points import CrashAt, never
+from streams.crash_points import CrashAt, never
 from streams.engine.fail_stop import FailStop
 from streams.engine.table import PartitionTable
 from tests.integration.engine.toy import Worker, settings

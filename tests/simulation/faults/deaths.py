@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from streams.engine.crash_points import STEPS
+from streams.crash_points import STEPS
 from tests.simulation.ledger.database import COMMITTED
 from tests.simulation.world import HOUR_S, Machine, World
 

@@ -19,9 +19,9 @@ from streams.agents.memory import PartitionMemory
 from streams.core.catalogue import Catalogue
 from streams.core.decided import Decided
 from streams.core.instant import HOUR_US
+from streams.crash_points import STEPS
 from streams.engine import packed_log
 from streams.engine.chunk import Chunk
-from streams.engine.crash_points import STEPS
 from streams.engine.errors import RecoveryGap
 from streams.engine.packed import PackedRecord, pack
 from streams.engine.settlement import Settlement

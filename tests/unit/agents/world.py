@@ -22,9 +22,9 @@ from streams.core.fact import FactBatch
 from streams.core.level import newer
 from streams.core.mark import earlier
 from streams.core.orders import HeldRecord
+from streams.crash_points import CrashAt, never
 from streams.engine.absorb import MergeRules
 from streams.engine.chunk import Chunk, Guards
-from streams.engine.crash_points import CrashAt, never
 from streams.engine.cut import cut
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import ChunkRefused, PartitionHeld

@@ -139,7 +139,7 @@ def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
 def test_a_dsn_that_is_none_is_a_configuration_error_that_shows_no_secret(tmp_path: Path) -> None:
     shown = shell("status", cwd=tmp_path, TAILRACE_LEDGER_DSN="postgresql//me:secret@host/x")
     assert shown.returncode == 78
-    assert "its DSN is no PostgreSQL connection string" in shown.stderr
+    assert "TAILRACE_LEDGER_DSN: is no PostgreSQL connection string" in shown.stderr
     assert "secret" not in shown.stderr
 
 

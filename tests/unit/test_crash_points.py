@@ -1,6 +1,6 @@
 import pytest
 
-from streams.engine.crash_points import STEPS, crash_at, never
+from streams.crash_points import STEPS, crash_at, never
 
 
 @pytest.mark.parametrize(("spec", "dies_at"), [("decided", 1), ("decided:1", 1), ("decided:3", 3)])
