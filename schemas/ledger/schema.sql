@@ -3196,7 +3196,19 @@ BEGIN
     IF h.log_id IS NULL THEN
         RAISE EXCEPTION 'offset: no worker is held at offset % of partition %', held_offset,
             held_partition USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'See what is held with `tailrace held list`.';
+            HINT = coalesce(
+                (SELECT format('It is held at offset %s: `tailrace held skip %s %s`.',
+                               r.record_offset, r.partition, r.record_offset)
+                 FROM ledger.held_record r
+                 LEFT JOIN ledger.position p
+                     ON p.log_id = r.log_id AND p.partition = r.partition
+                 WHERE r.partition = held_partition
+                   AND (p.position IS NULL OR p.position < r.record_offset)
+                   AND NOT EXISTS (SELECT FROM ledger.skip s WHERE s.log_id = r.log_id
+                                   AND s.partition = r.partition
+                                   AND s.record_offset = r.record_offset)
+                 ORDER BY r.seen_at DESC LIMIT 1),
+                'See what is held with `tailrace held list`.');
     END IF;
     -- Whoever tells facts of this partition takes the same row first.
     SELECT p.position INTO passed FROM ledger.position p

@@ -62,11 +62,23 @@ def _connect(dsn: str, what: str) -> Connection:
             fix="give it as postgresql://user@host:port/database",
         ) from error
     except psycopg.OperationalError as error:
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no answer"
         raise UnavailableError(
-            f"{what}: PostgreSQL did not let us in: {reason}",
+            f"{what}: {_why_not(str(error))}",
             fix="see `tailrace sandbox status`, or check the DSN and that the server runs",
         ) from error
+
+
+def _why_not(said: str) -> str:
+    """What libpq says of a connection it did not get: the line that names the server's answer.
+
+    It ends with advice on another line, and where a name has several addresses or there are several
+    hosts each has a line of its own.
+    """
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if " failed: " in line or "could not" in line]
+    reason = "; ".join(dict.fromkeys(telling or lines[:1])) or "no answer"
+    verb = "did not let us in" if "FATAL:" in reason else "is not reachable"
+    return f"PostgreSQL {verb}: {reason.removeprefix('connection failed: ')}"
 
 
 @cache

@@ -96,7 +96,8 @@ def decided_text(item: Row) -> str:
 def refused_text(item: int, error: psycopg.Error) -> str:
     """A refusal of the ledger's, with what to do."""
     shown = explain(error)
-    return f"refused {item}: {shown.what}" + (f"; {shown.fix}" if shown.fix else "")
+    what = shown.what.removeprefix("parked_id: ").removeprefix(f"{item} ")
+    return f"refused {item}: {what}" + (f". {shown.fix}" if shown.fix else "")
 
 
 def _known(ledger: Connection, items: Sequence[int]) -> list[Row]:

@@ -9,9 +9,9 @@ from urllib.request import urlopen
 from streams.cli import terminal
 
 REMEDY: Final = (
-    "a held partition admits nothing until its cause is gone and its worker was started again; the "
-    "others go on, and nothing of it is lost meanwhile. One that waits at a single record can go "
-    "on without it: `tailrace held list`"
+    "a held partition admits nothing until its cause is gone and its worker was started again, or, "
+    "where it waits at a single record, until that was skipped, which needs no start: `tailrace "
+    "held list`. The others go on, and nothing of it is lost meanwhile"
 )
 
 _TIMEOUT_S: Final = 1.0

@@ -53,3 +53,17 @@ def duration_us(text: str) -> int:
         message = f"{text!r} is not a duration: a whole number and one of s, m, h, d, as in 24h"
         raise ValueError(message)
     return int(number) * units[unit]
+
+
+def span_text(us: int) -> str:
+    """`9 d 46 ms 355 us`: a duration for people, exact to the microsecond; at least 0."""
+    units = (
+        (DAY_US, "d"), (HOUR_US, "h"), (MINUTE_US, "min"), (SECOND_US, "s"), (1_000, "ms"),
+        (1, "us"),
+    )  # fmt: skip
+    parts = []
+    for length_us, unit in units:
+        number, us = divmod(us, length_us)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts) or "0 s"

@@ -11,7 +11,7 @@ import msgspec
 from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion, TooFresh, Unknown
 from streams.core.event import UsageEvent
 from streams.core.fact import ReviewReason, Series
-from streams.core.instant import HOUR_US
+from streams.core.instant import HOUR_US, span_text
 from streams.core.quantity import UNITS_LIMIT, to_units
 from streams.core.window import window_start_us
 
@@ -130,11 +130,15 @@ def amount_of(
 def _early(event: UsageEvent, catalogue: Catalogue, logged_at_us: int) -> Review:
     early_us = event.occurred_at_us - event.received_at_us
     if early_us > EARLY_MAX_US:
-        rule = f"occurred_at lies {early_us} us after received_at, at most {EARLY_MAX_US} allowed"
+        rule = (
+            f"occurred_at lies {span_text(early_us)} after received_at, at most "
+            f"{span_text(EARLY_MAX_US)} allowed"
+        )
     else:
         ahead_us = event.received_at_us - logged_at_us
         rule = (
-            f"received_at lies {ahead_us} us after the log's time, at most {AHEAD_MAX_US} allowed"
+            f"received_at lies {span_text(ahead_us)} after the log's time, at most "
+            f"{span_text(AHEAD_MAX_US)} allowed"
         )
     return Review("early", rule, *amount_of(event, catalogue, signed=False))
 
@@ -162,7 +166,10 @@ def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
         return Review("beyond_horizon", rule, series, units)
     late_us = event.received_at_us - event.occurred_at_us
     if late_us > meter.skew_max_us:
-        rule = f"received_at lies {late_us} us after occurred_at, at most {meter.skew_max_us}"
+        rule = (
+            f"received_at lies {span_text(late_us)} after occurred_at, at most "
+            f"{span_text(meter.skew_max_us)} allowed"
+        )
         return Review("late", rule, series, units)
     return Accepted(series, units, meter)
 

@@ -161,6 +161,17 @@ async def test_what_no_worker_is_held_at_is_never_skipped(
         skip(world, partition, offset)
 
 
+async def test_a_wrong_offset_is_told_the_one_that_is_held(world: World) -> None:
+    await world.ledger.report_held(HELD, "w1")
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+        skip(world, offset=0)
+    hint = f"It is held at offset {HELD.offset}: `tailrace held skip 3 {HELD.offset}`."
+    assert refused.value.diag.message_hint == hint
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as elsewhere:
+        skip(world, partition=4)
+    assert elsewhere.value.diag.message_hint == "See what is held with `tailrace held list`."
+
+
 async def test_a_partition_that_has_gone_on_is_not_skipped(world: World) -> None:
     await world.ledger.report_held(HELD, "w1")
     world.position = HELD.offset - 1

@@ -132,7 +132,7 @@ def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
     dsn = "postgresql://nobody:secret@127.0.0.1:1/ledger"
     shown = shell("status", cwd=tmp_path, TAILRACE_LEDGER_DSN=dsn)
     assert shown.returncode == 69
-    assert "the ledger: PostgreSQL did not let us in" in shown.stderr
+    assert "the ledger: PostgreSQL is not reachable: connection to server at" in shown.stderr
     assert "secret" not in shown.stderr
 
 
