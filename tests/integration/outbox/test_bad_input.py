@@ -29,6 +29,17 @@ def database(postgres_server: PostgresServer) -> Iterator[Database]:
     postgres_server.drop(made)
 
 
+def test_attributes_that_jsonb_cannot_hold_are_refused_before_the_call_as_documented(
+    service: Conn,
+) -> None:
+    call = "SELECT metering.record_usage('acme', 'api_calls', 1, 'nul', attributes => %s::text"
+    with pytest.raises(psycopg.errors.UntranslatableCharacter) as refused:
+        service.execute(f"{call}::jsonb)".encode(), ['{"a": "\\u0000"}'])
+    assert refused.value.sqlstate == "22P05"
+    documented = (ROOT / "schemas/outbox/README.md").read_text(encoding="utf-8")
+    assert "SQLSTATE 22P05" in documented
+
+
 @pytest.fixture
 def service(database: Database) -> Iterator[Conn]:
     user = database.login("metering_writer", "metering_corrector")
