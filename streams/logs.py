@@ -1,5 +1,6 @@
 """A log level → where a process writes what it does, and how."""
 
+import logging
 import sys
 from typing import Any
 
@@ -8,6 +9,8 @@ import structlog
 
 def configure_logging(level: str) -> None:
     """Structured lines on stderr: readable at a terminal, JSON elsewhere."""
+    # The pool tells of each attempt to connect; ours is one line an outage, with its beginning.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     renderer: Any = (
         structlog.dev.ConsoleRenderer()
         if sys.stderr.isatty()

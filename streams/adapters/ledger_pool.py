@@ -9,16 +9,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import psycopg
+import structlog
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from schemas.queries import Query, load_queries
+from streams.adapters.clock import Clock, SystemClock
+from streams.core.instant import wire_text
 from streams.ports import LedgerUnavailableError
 
 Row = TupleRow
 Connection = AsyncConnection[Row]
 Result = TypeVar("Result")
+
+TOLD_EVERY_S: Final = 30.0
+log = structlog.get_logger("ledger")
 
 REPEATS_MAX: Final = 5
 """Deadlocks and lost races are repeated at once, this often; then the caller waits."""
@@ -57,7 +64,9 @@ class LedgerPool:
         connections_max: int = 8,
         timeout_s: float = 10.0,
         idle_ms_max: int = IDLE_MS_MAX,
+        clock: Clock | None = None,
     ) -> None:
+        self._away = _Away(dsn, SystemClock() if clock is None else clock)
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             dsn,
             min_size=1,
@@ -90,6 +99,7 @@ class LedgerPool:
         for repeat in range(1, REPEATS_MAX + 1):
             try:
                 async with self._pool.connection() as conn:
+                    self._away.over()
                     return await work(conn)
             except _REPEATED as error:
                 if repeat == REPEATS_MAX:
@@ -98,10 +108,41 @@ class LedgerPool:
                 # Before the others: psycopg counts it among those that may pass by themselves.
                 raise LedgerRefusedError(refusal(error)) from error
             except _UNAVAILABLE as error:
+                self._away.note(error)
                 raise LedgerUnavailableError(f"ledger: {error}") from error
             except _REFUSED as error:
                 raise LedgerRefusedError(refusal(error)) from error
         raise LedgerUnavailableError("ledger: too many repetitions")
+
+
+class _Away:
+    """Since when nobody answers: one line at the beginning, one now and then, one at the end."""
+
+    def __init__(self, dsn: str, clock: Clock) -> None:
+        known = conninfo_to_dict(dsn)
+        self._server = f"{known.get('host', 'local socket')}:{known.get('port', 5432)}"
+        self._clock = clock
+        self._since_us: int | None = None
+        self._told_s = 0.0
+
+    def note(self, error: BaseException) -> None:
+        """A transaction got no connection, or lost it; other trouble is not its absence."""
+        if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+            return
+        now_s = self._clock.elapsed_s()
+        if self._since_us is None:
+            self._since_us = self._clock.now_us()
+        elif now_s - self._told_s < TOLD_EVERY_S:
+            return
+        self._told_s = now_s
+        since = wire_text(self._since_us)
+        log.error("ledger_unreachable", server=self._server, since=since, error=str(error))
+
+    def over(self) -> None:
+        """A connection is there."""
+        if self._since_us is not None:
+            log.warning("ledger_reachable", server=self._server, since=wire_text(self._since_us))
+            self._since_us = None
 
 
 class Statements:
