@@ -49,7 +49,8 @@ async def restored(world: World, begin: Any, told: int, packed_low: int) -> Worl
 
 
 async def told_again(world: World, begin: Any) -> None:
-    """A new worker makes good whatever the ledger lacks."""
+    """A person takes the ledger on, and a new worker makes good whatever it lacks."""
+    world.ledger.adopted.update(world.ledger.positions)
     life: Life = await begin(world)
     await life.work([3])
     assert {fact.offset for fact in world.ledger.facts.values()} == set(range(RECORDS))
