@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from sandbox.stripe_sandbox.fact import Recorded
-from sandbox.stripe_sandbox.journal import Journal
+from sandbox.stripe_sandbox.client import StandIn
 from streams.adapters.clock import SystemClock
 from streams.adapters.ledger import Ledger, open_ledger
 from streams.adapters.stripe import StripeSettings, StripeSink
@@ -142,9 +141,9 @@ def main(arguments: Sequence[str]) -> int:
                 if events == 0:
                     continue
                 database = server.create("ledger")
-                with _stand_in(limit or UNLIMITED) as (url, pid, folder):
+                with _stand_in(limit or UNLIMITED) as (url, pid):
                     spent = uvloop.run(_run(database, url, pid, events, limit, asked.lanes))
-                    wrong = tuple(_differences(database, folder))
+                    wrong = tuple(_differences(database, url))
                 runs.append(Drained(events, spent, limit, wrong))
                 server.drop(database)
                 _say(runs[-1].line())
@@ -236,7 +235,7 @@ def _fill(database: Database, statements: str) -> None:
         admin.execute(statements.encode())
 
 
-def _differences(database: Database, folder: Path) -> Iterator[str]:
+def _differences(database: Database, url: str) -> Iterator[str]:
     """The stand-in's multiset against the ledger's settled one."""
     with database.connect() as admin:
         rows = admin.execute(
@@ -245,10 +244,7 @@ def _differences(database: Database, folder: Path) -> Iterator[str]:
         unsettled = admin.execute(
             "SELECT count(*) FROM ledger.balance WHERE total + decided <> settled"
         ).fetchone()
-    with Journal(folder) as journal:
-        at_stripe = Counter(
-            (fact.identifier, fact.value) for fact in journal.replay() if isinstance(fact, Recorded)
-        )
+    at_stripe = Counter((event["identifier"], event["value"]) for event in StandIn(url).oracle())
     if at_stripe != Counter(rows):
         yield f"Stripe holds {at_stripe.total()} meter events, the ledger {len(rows)}"
     if unsettled and unsettled[0]:
@@ -256,7 +252,7 @@ def _differences(database: Database, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _stand_in(rate_limit: int) -> Iterator[tuple[str, int, Path]]:
+def _stand_in(rate_limit: int) -> Iterator[tuple[str, int]]:
     with tempfile.TemporaryDirectory(prefix="tailrace-drain-") as folder:
         command = (
             sys.executable, "-m", "sandbox.stripe_sandbox", "--state-dir", folder,
@@ -266,7 +262,7 @@ def _stand_in(rate_limit: int) -> Iterator[tuple[str, int, Path]]:
         try:
             assert process.stdout is not None
             ready = process.stdout.readline()
-            yield ready.split("ready: ")[1].split(" ")[0], process.pid, Path(folder)
+            yield ready.split("ready: ")[1].split(" ")[0], process.pid
         finally:
             process.terminate()
             process.wait(30)
