@@ -224,6 +224,8 @@ def running(directory: Path, *, keep: bool) -> Iterator[Stack]:
     try:
         facts = msgspec.json.decode((directory / "sandbox.json").read_bytes(), type=dict[str, Any])
         _stop_capture(facts["connect_url"])
+        # It listens for nobody here, and a ledger that somebody is in cannot be copied.
+        sandbox("stop", "webhook", directory=directory)
         command = (sys.executable, "-m", "streams.cli.main", "meters", "apply", str(METERS))
         done = subprocess.run(
             (*command, "--dir", str(directory)), capture_output=True, text=True, check=False
