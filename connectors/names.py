@@ -29,12 +29,13 @@ ROUTER_CLASS = "io.debezium.transforms.outbox.EventRouter"
 PREDICATE_CLASS = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 
-_SOURCE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+SOURCE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+"""The rule that the outbox has for its own name."""
 
 
 def source_problem(source: str) -> str | None:
     """Say what is wrong with a source's name, or None; it goes into topic names and offset keys."""
-    if _SOURCE.fullmatch(source):
+    if SOURCE_NAME.fullmatch(source):
         return None
     return (
         f"source: {source!r} is not 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter; "

@@ -14,6 +14,7 @@ from typing import Any, Final
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from connectors.names import SOURCE_NAME
 from streams.crash_points import crash_at
 
 PREFIX: Final = "TAILRACE_"
@@ -21,7 +22,6 @@ FILE_NAME: Final = "tailrace.toml"
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
-_SOURCE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _BROKER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/]+):[0-9]{1,5}")
 
 
@@ -72,7 +72,7 @@ def _name(value: str) -> str:
 
 
 def _outbox(value: str) -> str:
-    if _SOURCE.fullmatch(value) is None:
+    if SOURCE_NAME.fullmatch(value) is None:
         message = "must have 1 to 63 of a-z 0-9 _ - and begin with a letter"
         raise ValueError(message)
     return value

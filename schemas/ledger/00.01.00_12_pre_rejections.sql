@@ -390,7 +390,8 @@ REVOKE ALL ON FUNCTION ledger.note_report_v1(json, json, json),
     ledger.join_answers(text, json), ledger.errors_unnamed(text), ledger.windows_about(text, json),
     ledger.report_without_cells(text), ledger.doubt_unnamed_v1(text, json),
     ledger.narrow_doubt_v1(bigint[], json), ledger.take_back_v1(json),
-    ledger.take_back_spent_v1(bigint), ledger.claim_sweep_v1(interval), ledger.swept_v1(bigint), ledger.guard_rejection()
+    ledger.take_back_spent_v1(bigint), ledger.claim_sweep_v1(interval),
+    ledger.swept_v1(bigint), ledger.guard_rejection()
     FROM PUBLIC;
 GRANT SELECT ON ledger.error_report, ledger.rejection, ledger.doubt, ledger.report_sweep
     TO ledger_reader;

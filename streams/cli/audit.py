@@ -13,7 +13,6 @@ from streams.cli import terminal
 from streams.cli.audit_ledger import check_ledger
 from streams.cli.audit_registry import Span, Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
-from streams.cli.audit_skipped import read_skipped
 from streams.cli.audit_stripe import Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
 from streams.cli.errors import FINDING
@@ -82,7 +81,7 @@ def audit(
             registry,
             own,
             theirs,
-            read_skipped(ledger),
+            registry.skipped,
         )
         _note(ledger, report)
     _show(report, as_json=as_json)

@@ -103,7 +103,8 @@ def compare(
         without_swept_canaries(cell_readings(cell_rows), kept_from_us),
         without_swept_canaries(second, kept_from_us),
     )
-    judgments, copies = without_copies(source, read_skipped(ledger), judgments)
+    skipped = read_skipped(ledger)
+    judgments, copies = without_copies(source, skipped, judgments)
     if held:
         judgments = [_may_wait(judgment) for judgment in judgments]
     classes: Counter[str] = Counter()
@@ -124,6 +125,7 @@ def compare(
         findings,
         sealed_before=len(sealed),
         copies=copies,
+        skipped=skipped,
     )
     old = floor.old(span.open_us_max)
     part.unsealed = floor.held_back(judgments, old, sealed)

@@ -81,6 +81,8 @@ class RegistryPart:
     """Transactions that have been open for too long."""
     copies: Sequence[Identity] = ()
     """Whose copies were skipped: each has its own verdict, and the skip is none."""
+    skipped: Sequence[SkippedRecord] = ()
+    """What people decided to go on without."""
 
     def identities(self, group: str) -> int:
         """What the registry holds of a group."""
