@@ -12,40 +12,11 @@ from streams import topics
 from streams.engine.log import Record
 from streams.ports import UndeliveredError
 from tests.simulation.timeline import Process, Timeline
+from tests.support.consumed import Message
 
 TOPIC_ID: Final = "0Iw2YxKPTZqz4yIYwHZ_Gw"
 SESSION_S: Final = 10.0
 Keyed = tuple[bytes | None, bytes]
-
-
-class Message:
-    """A consumed record."""
-
-    __slots__ = ("_partition", "_record", "_topic")
-
-    def __init__(self, topic: str, partition: int, record: Record) -> None:
-        self._topic, self._partition, self._record = topic, partition, record
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int:
-        return self._partition
-
-    def error(self) -> None:
-        return None
-
-    def offset(self) -> int:
-        return self._record.offset
-
-    def key(self) -> bytes | None:
-        return self._record.key
-
-    def value(self) -> bytes | None:
-        return self._record.value
-
-    def timestamp(self) -> tuple[int, int]:
-        return 2, self._record.timestamp_ms
 
 
 class Broker:

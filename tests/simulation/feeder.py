@@ -25,7 +25,8 @@ from streams.engine.log_guard import TopicInquiry
 from streams.engine.outcome import Before, Outcomes
 from streams.engine.recovery import Recovery, recover
 from streams.engine.table import PartitionTable
-from tests.simulation.broker import SESSION_S, Message, Reader
+from tests.simulation.broker import SESSION_S, Reader
+from tests.support.consumed import Message
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker

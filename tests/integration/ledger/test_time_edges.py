@@ -20,6 +20,7 @@ from streams.core.billing import (
 )
 from streams.core.edges import Edges, PeriodEdge
 from streams.core.instant import HOUR_US, LAST_US, SECOND_US, duration_us
+from tests.support.intervals import INTERVALS
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -76,17 +77,6 @@ def test_the_settings_of_a_new_ledger_are_those_of_the_edges_and_of_the_core(
     assert (margin_us, grace_us) == (MARGIN_US, DEFAULT_GRACE_US)
 
 
-INTERVALS = (
-    "day",
-    "week",
-    "month",
-    "year",
-    "45 days",
-    "2 weeks",
-    "3 months",
-    "36 months",
-    "3 years",
-)
 cases = st.lists(
     st.tuples(
         st.integers(0, LAST_US // SECOND_US - 1).map(lambda s: s * SECOND_US),

@@ -24,6 +24,7 @@ from streams.core.fact_codec import StoredFact
 from streams.core.level import CellKey, Key
 from streams.core.orders import HeldRecord, Orders
 from streams.ports import LedgerUnavailableError
+from tests.support.consumed import Message
 from tests.support.events import CATALOGUE, METERS, Record
 
 TOPIC_ID: Final = "0Iw2YxKPTZqz4yIYwHZ_Gw"
@@ -42,34 +43,6 @@ class Clock:
     def elapsed_s(self) -> float:
         self.now_s += 0.001
         return self.now_s
-
-
-class Message:
-    """A consumed record, as far as the engine looks at it."""
-
-    def __init__(self, topic: str, record: Record) -> None:
-        self._topic, self._record = topic, record
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int:
-        return PARTITION
-
-    def error(self) -> None:
-        return None
-
-    def offset(self) -> int:
-        return self._record.offset
-
-    def key(self) -> bytes | None:
-        return self._record.key
-
-    def value(self) -> bytes | None:
-        return self._record.value
-
-    def timestamp(self) -> tuple[int, int]:
-        return 2, self._record.timestamp_ms
 
 
 @dataclass
@@ -109,7 +82,9 @@ class Consumer:
     def assign(self, places: Sequence[TopicPartition]) -> None:
         place = places[0]
         log = self._broker.log(place.topic)
-        self._waiting = [Message(place.topic, r) for r in log if r.offset >= place.offset]
+        self._waiting = [
+            Message(place.topic, PARTITION, r) for r in log if r.offset >= place.offset
+        ]
 
     def unassign(self) -> None:
         self._waiting = []

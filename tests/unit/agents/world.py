@@ -32,6 +32,7 @@ from streams.engine.log_guard import TopicInquiry
 from streams.engine.packed_log import PackedLog
 from streams.engine.recovery import Recovery, recover
 from streams.engine.table import PartitionTable
+from tests.support.consumed import Message
 from tests.support.events import Partition, Record
 from tests.unit.agents.outside import (
     PARTITION,
@@ -40,7 +41,6 @@ from tests.unit.agents.outside import (
     Clock,
     Consumer,
     Ledger,
-    Message,
     Outputs,
     PackedProducer,
 )
@@ -161,7 +161,7 @@ class Life:
         """The next chunk, cut and entered as the feeder does it; None at the end."""
         applied = self.table.applied
         waiting = [r for r in self.world.broker.source if r.offset > applied]
-        messages = [Message(topics.EVENTS, r) for r in waiting]
+        messages = [Message(topics.EVENTS, PARTITION, r) for r in waiting]
         records, _ = cut(
             messages,  # type: ignore[arg-type]  # as far as cutting looks at them
             self.table,

@@ -22,18 +22,8 @@ from streams.core.billing import (
 from streams.core.catalogue import Catalogue
 from streams.core.instant import DAY_US, HOUR_US, LAST_US, MINUTE_US, SECOND_US, from_us, to_us
 from tests.support.events import meter
+from tests.support.intervals import INTERVALS
 
-INTERVALS = (
-    "day",
-    "week",
-    "month",
-    "year",
-    "45 days",
-    "2 weeks",
-    "3 months",
-    "36 months",
-    "3 years",
-)
 NOVEMBER_US = to_us(datetime(2026, 11, 1, tzinfo=UTC))
 instants = st.integers(0, LAST_US - 1)
 anchors = st.integers(0, LAST_US // SECOND_US - 1).map(lambda s: s * SECOND_US)
