@@ -53,13 +53,17 @@ CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.parked
 
 CREATE TABLE ledger.decision (
     decision_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    action text NOT NULL CHECK (action IN ('approve', 'reject', 'correct', 'redrive', 'carry')),
+    -- `agree`: the first of two that a large amount needs; it changes nothing by itself.
+    action text NOT NULL
+        CHECK (action IN ('approve', 'agree', 'reject', 'correct', 'redrive', 'carry')),
     parked_id bigint REFERENCES ledger.parked,
     entry_id bigint REFERENCES ledger.meter_log,
     actor text NOT NULL DEFAULT session_user,
     reason text NOT NULL CHECK (btrim(reason) <> ''),
     detail jsonb NOT NULL DEFAULT '{}',
-    decided_at timestamptz NOT NULL DEFAULT now()
+    decided_at timestamptz NOT NULL DEFAULT now(),
+    -- Four eyes, whatever the code says.
+    CHECK (detail ->> 'agreed_by' IS DISTINCT FROM actor)
 );
 CREATE INDEX decision_parked ON ledger.decision (parked_id);
 CREATE INDEX decision_entry ON ledger.decision (entry_id);

@@ -152,8 +152,43 @@ BEGIN
 END
 $$;
 
+-- A service's correction keeps the rules of every other: never below zero for the period, and more
+-- than one person decides alone needs two. Gives who agreed before, and whether another login must
+-- still approve; the first approval of such an amount is noted as agreement.
+CREATE FUNCTION ledger.check_reviewed_correction(
+    p ledger.parked, in_window timestamptz, why text, OUT agreed_by text, OUT waits boolean
+)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    standing record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(p.tenant_id));
+    SELECT * INTO standing FROM ledger.period_standing(p.tenant_id, p.metric, in_window);
+    IF p.units < 0 AND standing.units + p.units < 0 THEN
+        RAISE EXCEPTION 'delta: % would make the period from % negative', p.units,
+            standing.period_from USING ERRCODE = 'invalid_parameter_value',
+            HINT = format('At most -%s is possible: reject it, and correct by that.',
+                          greatest(standing.units, 0));
+    END IF;
+    waits := false;
+    IF NOT ledger.needs_four_eyes(p.metric, p.units, standing.alone_units) THEN
+        RETURN;
+    END IF;
+    SELECT d.actor INTO agreed_by FROM ledger.decision d
+    WHERE d.parked_id = p.parked_id AND d.action = 'agree'
+    ORDER BY d.actor = session_user, d.decision_id LIMIT 1;
+    IF agreed_by IS NULL THEN
+        INSERT INTO ledger.decision (action, parked_id, reason, detail)
+        VALUES ('agree', p.parked_id, why, jsonb_build_object(
+            'units', p.units, 'limit_units', ledger.correction_limit(p.metric)));
+    END IF;
+    waits := coalesce(agreed_by = session_user, true);
+END
+$$;
+
 -- Bill a reviewed item: one entry with the item's own identity, once for ever. `choice` is asked
--- when the item's own invoice is closed.
+-- when the item's own invoice is closed. NULL: another login has to approve as well.
 CREATE FUNCTION ledger.approve(
     item bigint, why text, proof text DEFAULT NULL, choice text DEFAULT NULL
 ) RETURNS bigint
@@ -166,6 +201,8 @@ DECLARE
     -- A service's own correction keeps its key and target, by which it is found and reversed.
     asked jsonb := CASE WHEN p.reason = 'correction_limit' AND octet_length(p.record) < 65536
                    THEN ledger.evidence(convert_from(p.record, 'UTF8')) END;
+    agreed_by text;
+    waits boolean;
     made bigint;
 BEGIN
     IF p.entry_id IS NOT NULL THEN
@@ -204,6 +241,13 @@ BEGIN
         RAISE EXCEPTION '%', place.problem
             USING ERRCODE = 'invalid_parameter_value', HINT = coalesce(place.hint, '');
     END IF;
+    IF p.reason = 'correction_limit' THEN
+        SELECT c.agreed_by, c.waits INTO agreed_by, waits
+        FROM ledger.check_reviewed_correction(p, place.window_start, why) AS c;
+        IF waits THEN
+            RETURN NULL;
+        END IF;
+    END IF;
     INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
         window_end, shard, log_id, partition, record_offset, delta, event_id, content, occurred_at,
         actor, reason, reference, target_event_id)
@@ -216,7 +260,8 @@ BEGIN
     UPDATE ledger.parked SET state = 'approved', decided_by = session_user, decided_at = now(),
         why = approve.why WHERE parked_id = item;
     INSERT INTO ledger.decision (action, parked_id, entry_id, reason, detail)
-    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof, 'into', choice));
+    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof, 'into', choice)
+        || CASE WHEN agreed_by IS NULL THEN '{}' ELSE jsonb_build_object('agreed_by', agreed_by) END);
     RETURN made;
 END
 $$;

@@ -3,7 +3,9 @@ SET LOCAL ROLE ledger_owner;
 
 INSERT INTO ledger.setting (name, value, meaning) VALUES
     ('correction_limit', '1000',
-     'units that one person may correct alone, per tenant, metric and billing period');
+     'units that one person may correct alone, per tenant, metric and billing period'),
+    ('doubt_resend', '22 hours 45 minutes',
+     'how long a request in doubt may be redriven under its identifier: short of the workers'' fence');
 
 -- What one person may not do alone: proposed by one login, decided by another.
 CREATE TABLE ledger.proposal (
@@ -136,6 +138,50 @@ AS $$
     ORDER BY length(name) DESC LIMIT 1
 $$;
 
+-- A billing period in which a person's amount falls: what it comes to, and what single persons
+-- added to it by corrections. Many small ones are one large one.
+CREATE FUNCTION ledger.period_standing(
+    tenant text, of_metric text, in_window timestamptz,
+    OUT period_from timestamptz, OUT period_to timestamptz, OUT units numeric,
+    OUT alone_units numeric
+)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    c ledger.customer;
+BEGIN
+    SELECT * INTO c FROM ledger.customer x
+    WHERE x.tenant_id = tenant AND x.effective_from <= in_window
+    ORDER BY x.effective_from DESC LIMIT 1;
+    period_from := ledger.period_start(coalesce(c.anchor, ledger.at(0)),
+                                       coalesce(c.billing_interval, 'month'), in_window);
+    period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
+                                   coalesce(c.billing_interval, 'month'), in_window);
+    SELECT coalesce(sum(b.total + b.decided), 0) INTO units FROM ledger.balance b
+    WHERE b.tenant_id = tenant AND b.metric = of_metric
+      AND b.window_start >= period_standing.period_from
+      AND b.window_start < period_standing.period_to;
+    SELECT coalesce(sum(e.delta), 0) INTO alone_units FROM ledger.meter_log e
+    WHERE e.kind = 'correction' AND e.tenant_id = tenant AND e.metric = of_metric
+      AND e.window_start >= period_standing.period_from
+      AND e.window_start < period_standing.period_to
+      AND CASE WHEN e.log_id IS NULL
+          THEN NOT EXISTS (SELECT FROM ledger.proposal p WHERE p.entry_id = e.entry_id)
+          -- A service's own, let through by one person.
+          ELSE EXISTS (SELECT FROM ledger.decision d
+                       WHERE d.entry_id = e.entry_id AND d.action = 'approve'
+                         AND NOT d.detail ? 'agreed_by') END;
+END
+$$;
+
+-- Whether an amount is more than one person decides alone, beside what single persons did before.
+CREATE FUNCTION ledger.needs_four_eyes(of_metric text, units numeric, alone_units numeric)
+RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT greatest(abs(units), abs(units + alone_units)) > ledger.correction_limit(of_metric)
+$$;
+
 -- For the ledger's owner alone: whoever corrects does not choose from where on others must agree.
 CREATE FUNCTION ledger.set_correction_limit(units bigint, of_metric text, reason text)
 RETURNS boolean
@@ -185,8 +231,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v ledger.meter_version;
-    c ledger.customer;
     place record;
+    standing record;
     known record;
 BEGIN
     SELECT * INTO v FROM ledger.meter_version x
@@ -201,6 +247,14 @@ BEGIN
         RETURN;
     ELSIF of_instant > now() THEN
         problem := format('instant: %s lies in the future', of_instant);
+        RETURN;
+    ELSIF starts_with(correction_key, 'reversal of ') AND NOT EXISTS (
+            SELECT FROM ledger.meter_log e
+            WHERE e.kind = 'correction' AND e.tenant_id = tenant AND e.metric = of_metric
+              AND e.reference = substr(correction_key, 13) AND e.delta = -units) THEN
+        -- Else somebody's own key could make another correction irreversible.
+        problem := 'key: one that begins with "reversal of" belongs to `tailrace correct reverse`';
+        hint := 'Give this correction a key of its own.';
         RETURN;
     END IF;
     version := v.version;
@@ -244,27 +298,17 @@ BEGIN
     deadline_at := place.deadline_at;
     own_deadline_at := place.own_deadline_at;
     closed := place.closed;
-    SELECT * INTO c FROM ledger.customer x
-    WHERE x.tenant_id = tenant AND x.effective_from <= window_start
-    ORDER BY x.effective_from DESC LIMIT 1;
-    period_from := ledger.period_start(coalesce(c.anchor, ledger.at(0)),
-                                       coalesce(c.billing_interval, 'month'), window_start);
-    period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
-                                   coalesce(c.billing_interval, 'month'), window_start);
-    SELECT coalesce(sum(b.total + b.decided), 0),
-           coalesce(sum(b.total + b.decided) FILTER (WHERE b.window_start = place.window_start), 0),
-           coalesce(sum(b.pending + b.held) FILTER (WHERE b.window_start = place.window_start), 0)
-    INTO period_before, window_before, waiting_before
-    FROM ledger.balance b
-    WHERE b.tenant_id = tenant AND b.metric = of_metric
-      AND b.window_start >= period_from AND b.window_start < period_to;
+    SELECT * INTO standing FROM ledger.period_standing(tenant, of_metric, place.window_start);
+    period_from := standing.period_from;
+    period_to := standing.period_to;
+    period_before := standing.units;
+    alone_before := standing.alone_units;
     limit_units := ledger.correction_limit(of_metric);
-    -- Many small ones are one large one.
-    SELECT coalesce(sum(e.delta), 0) INTO alone_before FROM ledger.meter_log e
-    WHERE e.kind = 'correction' AND e.log_id IS NULL AND e.tenant_id = tenant
-      AND e.metric = of_metric AND e.window_start >= period_from AND e.window_start < period_to
-      AND NOT EXISTS (SELECT FROM ledger.proposal p WHERE p.entry_id = e.entry_id);
-    four_eyes := greatest(abs(units), abs(units + alone_before)) > limit_units;
+    SELECT coalesce(sum(b.total + b.decided), 0), coalesce(sum(b.pending + b.held), 0)
+    INTO window_before, waiting_before
+    FROM ledger.balance b
+    WHERE b.tenant_id = tenant AND b.metric = of_metric AND b.window_start = place.window_start;
+    four_eyes := ledger.needs_four_eyes(of_metric, units, alone_before);
     IF place.problem IS NOT NULL THEN
         problem := place.problem;
         hint := place.hint;
@@ -323,9 +367,10 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     IF btrim(coalesce(why, '')) = '' OR btrim(coalesce(correction_key, '')) = ''
-       OR octet_length(correction_key) > 200 THEN
+       OR octet_length(correction_key) > 200 OR correction_key ~ '[[:cntrl:]]' THEN
         RAISE EXCEPTION 'reason, key: a correction needs a reason and a key of its own'
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'A key has at most 200 bytes.';
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'A key has at most 200 bytes and no control characters.';
     END IF;
     PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(tenant));
 END
@@ -435,27 +480,41 @@ BEGIN
 END
 $$;
 
--- How a dead meter event would be sent again: `resend` the same request; `supersede` it, because
--- its entries would be another request now, Stripe took it back, or the doubt about it was proven
--- away; `doubtful` needs that proof; `too_old` for Stripe under any identifier.
+-- Whether a dead meter event would be another request now: another payer, or another meter's name.
+CREATE FUNCTION ledger.request_changed(m ledger.meter_event) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT EXISTS (
+        SELECT FROM ledger.meter_event_entry x JOIN ledger.meter_log e USING (entry_id)
+        JOIN ledger.meter_version v ON v.metric = e.metric AND v.version = e.catalogue_version
+        LEFT JOIN LATERAL (SELECT c.customer FROM ledger.customer c
+                           WHERE c.tenant_id = e.tenant_id
+                             AND c.effective_from <= e.window_start
+                           ORDER BY c.effective_from DESC LIMIT 1) AS payer ON true
+        WHERE x.meter_event_id = m.meter_event_id AND x.live
+          AND (payer.customer, v.event_name) IS DISTINCT FROM (m.customer, m.event_name))
+$$;
+
+-- How a dead meter event would be sent again: `resend` the same request, also in doubt while Stripe
+-- still knows its identifier; `supersede` it, because its entries would be another request now,
+-- Stripe took it back, or the doubt about it was proven away; `doubtful` needs that proof; `too_old`
+-- for Stripe under any identifier.
 CREATE FUNCTION ledger.redrive_course(m ledger.meter_event, proof text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE
-        WHEN m.possibly_executed AND btrim(coalesce(proof, '')) = ''
-             AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN 'doubtful'
+        WHEN m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN CASE
+            -- Whatever a person believes of it: the same identifier cannot count twice.
+            WHEN now() < m.first_attempt_at + ledger.interval_setting('doubt_resend')
+                 AND NOT coalesce(m.deadline_at <= now(), false)
+                 AND NOT ledger.request_changed(m) THEN 'resend'
+            WHEN btrim(coalesce(proof, '')) = '' THEN 'doubtful'
+            WHEN m.deadline_at <= now() THEN 'supersede'
+            WHEN m.timestamp_s < extract(epoch FROM now() - interval '34 days') THEN 'too_old'
+            ELSE 'supersede' END
         WHEN m.deadline_at <= now() THEN 'supersede'
         WHEN m.timestamp_s < extract(epoch FROM now() - interval '34 days') THEN 'too_old'
-        WHEN m.possibly_executed OR m.rejected_at IS NOT NULL OR EXISTS (
-            SELECT FROM ledger.meter_event_entry x JOIN ledger.meter_log e USING (entry_id)
-            JOIN ledger.meter_version v ON v.metric = e.metric AND v.version = e.catalogue_version
-            LEFT JOIN LATERAL (SELECT c.customer FROM ledger.customer c
-                               WHERE c.tenant_id = e.tenant_id
-                                 AND c.effective_from <= e.window_start
-                               ORDER BY c.effective_from DESC LIMIT 1) AS payer ON true
-            WHERE x.meter_event_id = m.meter_event_id AND x.live
-              AND (payer.customer, v.event_name) IS DISTINCT FROM (m.customer, m.event_name))
-            THEN 'supersede'
+        WHEN m.rejected_at IS NOT NULL OR ledger.request_changed(m) THEN 'supersede'
         ELSE 'resend' END
 $$;
 
@@ -463,19 +522,22 @@ GRANT SELECT ON ledger.proposal TO ledger_reader;
 REVOKE ALL ON FUNCTION ledger.guard_proposal(),
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.set_correction_limit(bigint, text, text),
+    ledger.period_standing(text, text, timestamptz), ledger.needs_four_eyes(text, numeric, numeric),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
     ledger.book_correction(text, text, timestamptz, bigint, text, text, uuid, text, ledger.proposal),
     ledger.check_correction(text, text, text),
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.propose_correction(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text),
-    ledger.reject_proposal(bigint, text), ledger.redrive_course(ledger.meter_event, text)
+    ledger.reject_proposal(bigint, text), ledger.request_changed(ledger.meter_event),
+    ledger.redrive_course(ledger.meter_event, text)
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.lp(text),
+    ledger.period_standing(text, text, timestamptz), ledger.needs_four_eyes(text, numeric, numeric),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
-    ledger.redrive_course(ledger.meter_event, text)
+    ledger.request_changed(ledger.meter_event), ledger.redrive_course(ledger.meter_event, text)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),

@@ -10,6 +10,8 @@ SELECT p.parked_id, p.kind, p.reason, p.state, p.source, p.tenant_id, p.metric,
        p.why, p.detail::text AS detail, p.record, l.log_topic, p.partition, p.record_offset,
        v.scale, place.customer AS payer, place.closed,
        ledger.us(place.own_deadline_at) AS deadline_us, b.units::text AS window_units,
+       period.units::text AS period_units,
+       ledger.needs_four_eyes(p.metric, p.units, period.alone_units) AS four_eyes,
        m.customer, m.event_name, m.value, m.timestamp_s, m.identifier, m.generation,
        m.state AS request_state, m.possibly_executed,
        CASE WHEN m.state = 'dead' THEN ledger.redrive_course(m, NULL) END AS course
@@ -23,6 +25,8 @@ LEFT JOIN LATERAL (
     SELECT coalesce(sum(total + decided), 0) AS units FROM ledger.balance x
     WHERE x.tenant_id = p.tenant_id AND x.metric = p.metric AND x.window_start = p.window_start
 ) AS b ON p.window_start IS NOT NULL AND p.kind = 'review'
+LEFT JOIN LATERAL ledger.period_standing(p.tenant_id, p.metric, p.window_start) AS period
+    ON p.reason = 'correction_limit' AND p.window_start IS NOT NULL AND p.state = 'open'
 WHERE p.parked_id = %(item)s;
 
 -- name: item_attempts
@@ -81,6 +85,7 @@ WHERE e.entry_id = %(entry)s;
 -- Dead items by number, or the open ones by cause, tenant and time; each with its course.
 SELECT p.parked_id, p.state, p.reason, p.decided_by, ledger.us(p.decided_at) AS decided_us, p.why,
        p.units::text AS units, m.meter_event_id, m.customer, m.event_name, m.identifier,
+       m.timestamp_s, m.possibly_executed AND m.rejected_at IS NULL AS doubtful,
        CASE WHEN m.state = 'dead' THEN ledger.redrive_course(m, %(proof)s) ELSE 'no_request' END
            AS course
 FROM ledger.parked p LEFT JOIN ledger.meter_event m USING (meter_event_id)
@@ -96,6 +101,17 @@ WHERE p.kind = 'dead'
   AND (%(from_us)s::bigint IS NULL OR p.parked_at >= ledger.at(%(from_us)s))
   AND (%(to_us)s::bigint IS NULL OR p.parked_at < ledger.at(%(to_us)s))
 ORDER BY p.parked_id;
+
+-- name: redrive_causes
+-- What open dead requests died of: kinds, and codes of their attempts.
+SELECT DISTINCT cause FROM ledger.parked p
+CROSS JOIN LATERAL (
+    SELECT p.reason AS cause
+    UNION ALL
+    SELECT a.code FROM ledger.attempt a
+    WHERE a.meter_event_id = p.meter_event_id AND a.code IS NOT NULL) AS c
+WHERE p.kind = 'dead' AND p.state = 'open' AND p.meter_event_id IS NOT NULL
+ORDER BY cause;
 
 -- name: redrive_item
 -- Sends a dead meter event again.

@@ -788,13 +788,17 @@ CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.parked
 
 CREATE TABLE ledger.decision (
     decision_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    action text NOT NULL CHECK (action IN ('approve', 'reject', 'correct', 'redrive', 'carry')),
+    -- `agree`: the first of two that a large amount needs; it changes nothing by itself.
+    action text NOT NULL
+        CHECK (action IN ('approve', 'agree', 'reject', 'correct', 'redrive', 'carry')),
     parked_id bigint REFERENCES ledger.parked,
     entry_id bigint REFERENCES ledger.meter_log,
     actor text NOT NULL DEFAULT session_user,
     reason text NOT NULL CHECK (btrim(reason) <> ''),
     detail jsonb NOT NULL DEFAULT '{}',
-    decided_at timestamptz NOT NULL DEFAULT now()
+    decided_at timestamptz NOT NULL DEFAULT now(),
+    -- Four eyes, whatever the code says.
+    CHECK (detail ->> 'agreed_by' IS DISTINCT FROM actor)
 );
 CREATE INDEX decision_parked ON ledger.decision (parked_id);
 CREATE INDEX decision_entry ON ledger.decision (entry_id);
@@ -1394,8 +1398,43 @@ BEGIN
 END
 $$;
 
+-- A service's correction keeps the rules of every other: never below zero for the period, and more
+-- than one person decides alone needs two. Gives who agreed before, and whether another login must
+-- still approve; the first approval of such an amount is noted as agreement.
+CREATE FUNCTION ledger.check_reviewed_correction(
+    p ledger.parked, in_window timestamptz, why text, OUT agreed_by text, OUT waits boolean
+)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    standing record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(p.tenant_id));
+    SELECT * INTO standing FROM ledger.period_standing(p.tenant_id, p.metric, in_window);
+    IF p.units < 0 AND standing.units + p.units < 0 THEN
+        RAISE EXCEPTION 'delta: % would make the period from % negative', p.units,
+            standing.period_from USING ERRCODE = 'invalid_parameter_value',
+            HINT = format('At most -%s is possible: reject it, and correct by that.',
+                          greatest(standing.units, 0));
+    END IF;
+    waits := false;
+    IF NOT ledger.needs_four_eyes(p.metric, p.units, standing.alone_units) THEN
+        RETURN;
+    END IF;
+    SELECT d.actor INTO agreed_by FROM ledger.decision d
+    WHERE d.parked_id = p.parked_id AND d.action = 'agree'
+    ORDER BY d.actor = session_user, d.decision_id LIMIT 1;
+    IF agreed_by IS NULL THEN
+        INSERT INTO ledger.decision (action, parked_id, reason, detail)
+        VALUES ('agree', p.parked_id, why, jsonb_build_object(
+            'units', p.units, 'limit_units', ledger.correction_limit(p.metric)));
+    END IF;
+    waits := coalesce(agreed_by = session_user, true);
+END
+$$;
+
 -- Bill a reviewed item: one entry with the item's own identity, once for ever. `choice` is asked
--- when the item's own invoice is closed.
+-- when the item's own invoice is closed. NULL: another login has to approve as well.
 CREATE FUNCTION ledger.approve(
     item bigint, why text, proof text DEFAULT NULL, choice text DEFAULT NULL
 ) RETURNS bigint
@@ -1408,6 +1447,8 @@ DECLARE
     -- A service's own correction keeps its key and target, by which it is found and reversed.
     asked jsonb := CASE WHEN p.reason = 'correction_limit' AND octet_length(p.record) < 65536
                    THEN ledger.evidence(convert_from(p.record, 'UTF8')) END;
+    agreed_by text;
+    waits boolean;
     made bigint;
 BEGIN
     IF p.entry_id IS NOT NULL THEN
@@ -1446,6 +1487,13 @@ BEGIN
         RAISE EXCEPTION '%', place.problem
             USING ERRCODE = 'invalid_parameter_value', HINT = coalesce(place.hint, '');
     END IF;
+    IF p.reason = 'correction_limit' THEN
+        SELECT c.agreed_by, c.waits INTO agreed_by, waits
+        FROM ledger.check_reviewed_correction(p, place.window_start, why) AS c;
+        IF waits THEN
+            RETURN NULL;
+        END IF;
+    END IF;
     INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
         window_end, shard, log_id, partition, record_offset, delta, event_id, content, occurred_at,
         actor, reason, reference, target_event_id)
@@ -1458,7 +1506,8 @@ BEGIN
     UPDATE ledger.parked SET state = 'approved', decided_by = session_user, decided_at = now(),
         why = approve.why WHERE parked_id = item;
     INSERT INTO ledger.decision (action, parked_id, entry_id, reason, detail)
-    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof, 'into', choice));
+    VALUES ('approve', item, made, why, jsonb_build_object('proof', proof, 'into', choice)
+        || CASE WHEN agreed_by IS NULL THEN '{}' ELSE jsonb_build_object('agreed_by', agreed_by) END);
     RETURN made;
 END
 $$;
@@ -1664,7 +1713,9 @@ GRANT EXECUTE ON FUNCTION ledger.approve(bigint, text, text, text), ledger.rejec
 
 INSERT INTO ledger.setting (name, value, meaning) VALUES
     ('correction_limit', '1000',
-     'units that one person may correct alone, per tenant, metric and billing period');
+     'units that one person may correct alone, per tenant, metric and billing period'),
+    ('doubt_resend', '22 hours 45 minutes',
+     'how long a request in doubt may be redriven under its identifier: short of the workers'' fence');
 
 -- What one person may not do alone: proposed by one login, decided by another.
 CREATE TABLE ledger.proposal (
@@ -1797,6 +1848,50 @@ AS $$
     ORDER BY length(name) DESC LIMIT 1
 $$;
 
+-- A billing period in which a person's amount falls: what it comes to, and what single persons
+-- added to it by corrections. Many small ones are one large one.
+CREATE FUNCTION ledger.period_standing(
+    tenant text, of_metric text, in_window timestamptz,
+    OUT period_from timestamptz, OUT period_to timestamptz, OUT units numeric,
+    OUT alone_units numeric
+)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    c ledger.customer;
+BEGIN
+    SELECT * INTO c FROM ledger.customer x
+    WHERE x.tenant_id = tenant AND x.effective_from <= in_window
+    ORDER BY x.effective_from DESC LIMIT 1;
+    period_from := ledger.period_start(coalesce(c.anchor, ledger.at(0)),
+                                       coalesce(c.billing_interval, 'month'), in_window);
+    period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
+                                   coalesce(c.billing_interval, 'month'), in_window);
+    SELECT coalesce(sum(b.total + b.decided), 0) INTO units FROM ledger.balance b
+    WHERE b.tenant_id = tenant AND b.metric = of_metric
+      AND b.window_start >= period_standing.period_from
+      AND b.window_start < period_standing.period_to;
+    SELECT coalesce(sum(e.delta), 0) INTO alone_units FROM ledger.meter_log e
+    WHERE e.kind = 'correction' AND e.tenant_id = tenant AND e.metric = of_metric
+      AND e.window_start >= period_standing.period_from
+      AND e.window_start < period_standing.period_to
+      AND CASE WHEN e.log_id IS NULL
+          THEN NOT EXISTS (SELECT FROM ledger.proposal p WHERE p.entry_id = e.entry_id)
+          -- A service's own, let through by one person.
+          ELSE EXISTS (SELECT FROM ledger.decision d
+                       WHERE d.entry_id = e.entry_id AND d.action = 'approve'
+                         AND NOT d.detail ? 'agreed_by') END;
+END
+$$;
+
+-- Whether an amount is more than one person decides alone, beside what single persons did before.
+CREATE FUNCTION ledger.needs_four_eyes(of_metric text, units numeric, alone_units numeric)
+RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT greatest(abs(units), abs(units + alone_units)) > ledger.correction_limit(of_metric)
+$$;
+
 -- For the ledger's owner alone: whoever corrects does not choose from where on others must agree.
 CREATE FUNCTION ledger.set_correction_limit(units bigint, of_metric text, reason text)
 RETURNS boolean
@@ -1846,8 +1941,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v ledger.meter_version;
-    c ledger.customer;
     place record;
+    standing record;
     known record;
 BEGIN
     SELECT * INTO v FROM ledger.meter_version x
@@ -1862,6 +1957,14 @@ BEGIN
         RETURN;
     ELSIF of_instant > now() THEN
         problem := format('instant: %s lies in the future', of_instant);
+        RETURN;
+    ELSIF starts_with(correction_key, 'reversal of ') AND NOT EXISTS (
+            SELECT FROM ledger.meter_log e
+            WHERE e.kind = 'correction' AND e.tenant_id = tenant AND e.metric = of_metric
+              AND e.reference = substr(correction_key, 13) AND e.delta = -units) THEN
+        -- Else somebody's own key could make another correction irreversible.
+        problem := 'key: one that begins with "reversal of" belongs to `tailrace correct reverse`';
+        hint := 'Give this correction a key of its own.';
         RETURN;
     END IF;
     version := v.version;
@@ -1905,27 +2008,17 @@ BEGIN
     deadline_at := place.deadline_at;
     own_deadline_at := place.own_deadline_at;
     closed := place.closed;
-    SELECT * INTO c FROM ledger.customer x
-    WHERE x.tenant_id = tenant AND x.effective_from <= window_start
-    ORDER BY x.effective_from DESC LIMIT 1;
-    period_from := ledger.period_start(coalesce(c.anchor, ledger.at(0)),
-                                       coalesce(c.billing_interval, 'month'), window_start);
-    period_to := ledger.period_end(coalesce(c.anchor, ledger.at(0)),
-                                   coalesce(c.billing_interval, 'month'), window_start);
-    SELECT coalesce(sum(b.total + b.decided), 0),
-           coalesce(sum(b.total + b.decided) FILTER (WHERE b.window_start = place.window_start), 0),
-           coalesce(sum(b.pending + b.held) FILTER (WHERE b.window_start = place.window_start), 0)
-    INTO period_before, window_before, waiting_before
-    FROM ledger.balance b
-    WHERE b.tenant_id = tenant AND b.metric = of_metric
-      AND b.window_start >= period_from AND b.window_start < period_to;
+    SELECT * INTO standing FROM ledger.period_standing(tenant, of_metric, place.window_start);
+    period_from := standing.period_from;
+    period_to := standing.period_to;
+    period_before := standing.units;
+    alone_before := standing.alone_units;
     limit_units := ledger.correction_limit(of_metric);
-    -- Many small ones are one large one.
-    SELECT coalesce(sum(e.delta), 0) INTO alone_before FROM ledger.meter_log e
-    WHERE e.kind = 'correction' AND e.log_id IS NULL AND e.tenant_id = tenant
-      AND e.metric = of_metric AND e.window_start >= period_from AND e.window_start < period_to
-      AND NOT EXISTS (SELECT FROM ledger.proposal p WHERE p.entry_id = e.entry_id);
-    four_eyes := greatest(abs(units), abs(units + alone_before)) > limit_units;
+    SELECT coalesce(sum(b.total + b.decided), 0), coalesce(sum(b.pending + b.held), 0)
+    INTO window_before, waiting_before
+    FROM ledger.balance b
+    WHERE b.tenant_id = tenant AND b.metric = of_metric AND b.window_start = place.window_start;
+    four_eyes := ledger.needs_four_eyes(of_metric, units, alone_before);
     IF place.problem IS NOT NULL THEN
         problem := place.problem;
         hint := place.hint;
@@ -1984,9 +2077,10 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     IF btrim(coalesce(why, '')) = '' OR btrim(coalesce(correction_key, '')) = ''
-       OR octet_length(correction_key) > 200 THEN
+       OR octet_length(correction_key) > 200 OR correction_key ~ '[[:cntrl:]]' THEN
         RAISE EXCEPTION 'reason, key: a correction needs a reason and a key of its own'
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'A key has at most 200 bytes.';
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'A key has at most 200 bytes and no control characters.';
     END IF;
     PERFORM pg_advisory_xact_lock(ledger.correction_lock_key(tenant));
 END
@@ -2096,27 +2190,41 @@ BEGIN
 END
 $$;
 
--- How a dead meter event would be sent again: `resend` the same request; `supersede` it, because
--- its entries would be another request now, Stripe took it back, or the doubt about it was proven
--- away; `doubtful` needs that proof; `too_old` for Stripe under any identifier.
+-- Whether a dead meter event would be another request now: another payer, or another meter's name.
+CREATE FUNCTION ledger.request_changed(m ledger.meter_event) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT EXISTS (
+        SELECT FROM ledger.meter_event_entry x JOIN ledger.meter_log e USING (entry_id)
+        JOIN ledger.meter_version v ON v.metric = e.metric AND v.version = e.catalogue_version
+        LEFT JOIN LATERAL (SELECT c.customer FROM ledger.customer c
+                           WHERE c.tenant_id = e.tenant_id
+                             AND c.effective_from <= e.window_start
+                           ORDER BY c.effective_from DESC LIMIT 1) AS payer ON true
+        WHERE x.meter_event_id = m.meter_event_id AND x.live
+          AND (payer.customer, v.event_name) IS DISTINCT FROM (m.customer, m.event_name))
+$$;
+
+-- How a dead meter event would be sent again: `resend` the same request, also in doubt while Stripe
+-- still knows its identifier; `supersede` it, because its entries would be another request now,
+-- Stripe took it back, or the doubt about it was proven away; `doubtful` needs that proof; `too_old`
+-- for Stripe under any identifier.
 CREATE FUNCTION ledger.redrive_course(m ledger.meter_event, proof text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE
-        WHEN m.possibly_executed AND btrim(coalesce(proof, '')) = ''
-             AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN 'doubtful'
+        WHEN m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN CASE
+            -- Whatever a person believes of it: the same identifier cannot count twice.
+            WHEN now() < m.first_attempt_at + ledger.interval_setting('doubt_resend')
+                 AND NOT coalesce(m.deadline_at <= now(), false)
+                 AND NOT ledger.request_changed(m) THEN 'resend'
+            WHEN btrim(coalesce(proof, '')) = '' THEN 'doubtful'
+            WHEN m.deadline_at <= now() THEN 'supersede'
+            WHEN m.timestamp_s < extract(epoch FROM now() - interval '34 days') THEN 'too_old'
+            ELSE 'supersede' END
         WHEN m.deadline_at <= now() THEN 'supersede'
         WHEN m.timestamp_s < extract(epoch FROM now() - interval '34 days') THEN 'too_old'
-        WHEN m.possibly_executed OR m.rejected_at IS NOT NULL OR EXISTS (
-            SELECT FROM ledger.meter_event_entry x JOIN ledger.meter_log e USING (entry_id)
-            JOIN ledger.meter_version v ON v.metric = e.metric AND v.version = e.catalogue_version
-            LEFT JOIN LATERAL (SELECT c.customer FROM ledger.customer c
-                               WHERE c.tenant_id = e.tenant_id
-                                 AND c.effective_from <= e.window_start
-                               ORDER BY c.effective_from DESC LIMIT 1) AS payer ON true
-            WHERE x.meter_event_id = m.meter_event_id AND x.live
-              AND (payer.customer, v.event_name) IS DISTINCT FROM (m.customer, m.event_name))
-            THEN 'supersede'
+        WHEN m.rejected_at IS NOT NULL OR ledger.request_changed(m) THEN 'supersede'
         ELSE 'resend' END
 $$;
 
@@ -2124,19 +2232,22 @@ GRANT SELECT ON ledger.proposal TO ledger_reader;
 REVOKE ALL ON FUNCTION ledger.guard_proposal(),
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.set_correction_limit(bigint, text, text),
+    ledger.period_standing(text, text, timestamptz), ledger.needs_four_eyes(text, numeric, numeric),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
     ledger.book_correction(text, text, timestamptz, bigint, text, text, uuid, text, ledger.proposal),
     ledger.check_correction(text, text, text),
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.propose_correction(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text),
-    ledger.reject_proposal(bigint, text), ledger.redrive_course(ledger.meter_event, text)
+    ledger.reject_proposal(bigint, text), ledger.request_changed(ledger.meter_event),
+    ledger.redrive_course(ledger.meter_event, text)
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.lp(text),
+    ledger.period_standing(text, text, timestamptz), ledger.needs_four_eyes(text, numeric, numeric),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
-    ledger.redrive_course(ledger.meter_event, text)
+    ledger.request_changed(ledger.meter_event), ledger.redrive_course(ledger.meter_event, text)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),

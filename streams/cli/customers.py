@@ -1,6 +1,5 @@
 """`tailrace customers map|list`: which Stripe customer pays for a tenant, and from when on."""
 
-import getpass
 import re
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from streams.cli import cycles, terminal
-from streams.cli.database import Connection, connected, ledger_rows
+from streams.cli.database import Connection, connected, ledger_rows, login_of
 from streams.cli.document import instant_text
 from streams.cli.errors import UsageProblemError
 from streams.cli.options import (
@@ -89,7 +88,6 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
         "anchor_us": instant_option("--anchor", anchor),
         "billing_interval": None if interval is None else _length(interval),
         "grace_us": duration_option("--grace", grace),
-        "actor": getpass.getuser(),
     }
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         known = [line for line in _mappings(ledger) if line.tenant_id == tenant]
@@ -97,6 +95,7 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
             since = wire_text(known[-1].effective_from_us)
             terminal.data(f"unchanged: {tenant} is mapped to {customer} since {since}")
             return
+        wanted["actor"] = login_of(ledger)
         wanted |= _cycle(ledger, settings, wanted)
         if known:
             terminal.say(

@@ -38,6 +38,11 @@ def connected(dsn: str, what: str) -> Iterator[Connection]:
         connection.close()
 
 
+def login_of(connection: Connection) -> str:
+    """Who acts: the login of the connection, whatever account of the machine types."""
+    return connection.info.user
+
+
 def plain(connection: Connection) -> psycopg.Connection[Any]:
     """The same connection for packages that read columns by position."""
     connection.row_factory = psycopg.rows.tuple_row  # type: ignore[assignment]  # a factory per connection

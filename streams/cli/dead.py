@@ -1,6 +1,7 @@
 """`tailrace dead list|show|redrive`: what cannot be used or sent, and how it goes on."""
 
 import shlex
+from importlib import import_module
 from typing import Annotated, Any
 
 import psycopg
@@ -13,7 +14,7 @@ from streams.cli.errors import FINDING, UsageProblemError
 from streams.cli.options import Dir, Json, Reason, Yes, instant_option, new_app
 from streams.cli.parked_show import show_item
 from streams.cli.queues import Limit, Tenant, list_items
-from streams.cli.stack import resolve
+from streams.cli.stack import Stack, resolve
 
 app = new_app("What cannot be used or sent: malformed, refused, exhausted, ambiguous.")
 
@@ -70,7 +71,10 @@ def redrive(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     ] = None,
     proof: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Where Stripe's summaries show that it is absent."),
+        typer.Option(
+            metavar="TEXT",
+            help="Where Stripe's summaries show that it is absent; its hour is read again.",
+        ),
     ] = None,
     reason: Reason = None,
     yes: Yes = False,
@@ -78,8 +82,10 @@ def redrive(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 ) -> None:
     """Sends dead meter events again: those named, or all open ones of a selection.
 
-    A dry run; --yes does it, with a receipt a line. A request that would be the same keeps its
-    identifier, so that Stripe counts it once whatever it holds. Exit 1 if one is refused.
+    A dry run; --yes does it, with a receipt a line as it is done. A request that would be the same
+    keeps its identifier, so that Stripe counts it once whatever it holds: also one in doubt, for
+    most of a day. After that it needs --proof, and Stripe's own sum must not speak against it.
+    Exit 1 if one is refused.
     """
     filters = {"cause": cause, "tenant": tenant, "from": from_text, "to": to_text}
     _check_selection(items, filters, proof)
@@ -92,15 +98,22 @@ def redrive(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         "to_us": instant_option("--to", to_text),
         "proof": proof,
     }
-    with connected(resolve(directory).need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
+    lines: list[Row] = []
+    stack = resolve(directory)
+    with connected(stack.need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
         found = decision_rows(ledger, "redrive_selection", which)
         _refuse_unknown(items, found)
-        lines = [_line(ledger, row, why, proof, yes=yes) for row in found]
-    if as_json:
-        terminal.emit_json({"done": yes, "items": lines})
-    else:
-        for line in lines:
-            terminal.data(line["text"])
+        _tell_causes(ledger, cause, found)
+        _refuse_contradicted(ledger, stack, found)
+        try:
+            for row in found:
+                lines.append(_line(ledger, row, why, proof, yes=yes))
+                if not as_json:
+                    terminal.data(lines[-1]["text"])
+        finally:
+            # Whatever ends it in the middle: what is done has its receipt.
+            if as_json:
+                terminal.emit_json({"done": yes, "items": lines})
     changed = sum(line["outcome"] in {"would_redrive", "redriven"} for line in lines)
     terminal.say(f"{changed} of {len(lines)} {'redriven' if yes else 'would be redriven'}")
     if changed and not yes:
@@ -132,6 +145,27 @@ def _refuse_unknown(items: list[int] | None, found: list[Row]) -> None:
             f"ITEM: {', '.join(map(str, missing))} no dead letters here; nothing was changed",
             fix="see the numbers with `tailrace dead list`",
         )
+
+
+def _tell_causes(ledger: Connection, cause: str | None, found: list[Row]) -> None:
+    """A cause that selects nothing is most often one that is spelled otherwise."""
+    if cause is not None and not found:
+        causes = [row["cause"] for row in decision_rows(ledger, "redrive_causes")]
+        there = f"they died of: {', '.join(causes)}" if causes else "no request is dead"
+        terminal.say(f"--cause: {cause} selects nothing; {there}")
+
+
+def _refuse_contradicted(ledger: Connection, stack: Stack, found: list[Row]) -> None:
+    """What a person believes of a request in doubt is held against Stripe's own sum.
+
+    Raises:
+        UsageProblemError: the sum has room for the request, or could not be read.
+    """
+    for row in found:
+        if row["doubtful"] and row["course"] == "supersede":
+            # Loaded for this alone: it brings Stripe's library.
+            proofs = import_module("streams.cli.dead_proof")
+            terminal.say(proofs.check_absent(ledger, stack, row))
 
 
 def _line(ledger: Connection, row: Row, why: str, proof: str | None, *, yes: bool) -> Row:

@@ -20,6 +20,8 @@ from streams.cli.document import instant_text
 from streams.cli.errors import FINDING, UsageProblemError
 
 Row = dict[str, Any]
+AGREE, AGREED = "agree to", "agreed to"
+"""What approving a large amount is while another login must approve it as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,13 @@ def decide(dsn: str, items: Sequence[int], act: Act, reason: str | None, *, yes:
         planned = _rehearse(ledger, ahead, act, why)
         if not yes:
             for text in planned:
-                terminal.data(f"would {act.verb} {text}")
+                terminal.data(f"would {text}")
             if planned:
                 terminal.say(f"nothing was changed; `{act.command}` does it")
             return
-        for item in ahead:
-            result = decision_rows(ledger, act.query, _values(item, act, why))[0]
-            terminal.data(f"{act.done} {act.effect(ledger, item, result)}")
+        done = [_done(ledger, item, act, why) for item in ahead]
+        if not all(done):
+            raise typer.Exit(FINDING)
 
 
 def again(words: Iterable[object], reason: str | None) -> str:
@@ -117,7 +119,8 @@ def _rehearse(ledger: Connection, items: Sequence[Row], act: Act, why: str) -> l
         try:
             with ledger.transaction(force_rollback=True):
                 result = decision_rows(ledger, act.query, _values(item, act, why))[0]
-                planned.append(act.effect(ledger, item, result))
+                verb = AGREE if _agrees(result) else act.verb
+                planned.append(f"{verb} {act.effect(ledger, item, result)}")
         except (
             psycopg.errors.InvalidParameterValue,
             psycopg.errors.ObjectNotInPrerequisiteState,
@@ -129,6 +132,25 @@ def _rehearse(ledger: Connection, items: Sequence[Row], act: Act, why: str) -> l
         terminal.say("nothing was changed")
         raise typer.Exit(max(codes) if FINDING not in codes else FINDING)
     return planned
+
+
+def _agrees(result: Row) -> bool:
+    """Whether the ledger only noted the first of two approvals: there is no entry."""
+    return "entry_id" in result and result["entry_id"] is None
+
+
+def _done(ledger: Connection, item: Row, act: Act, why: str) -> bool:
+    """One transaction an item, with its receipt; False if another person was faster."""
+    try:
+        result = decision_rows(ledger, act.query, _values(item, act, why))[0]
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        [now] = _known(ledger, [item["parked_id"]])
+        decided = f" ({decided_text(now)})" if now["decided_by"] else ""
+        terminal.say(refused_text(item["parked_id"], error) + decided)
+        return False
+    text = act.effect(ledger, item, result)
+    terminal.data(f"{AGREED if _agrees(result) else act.done} {text}")
+    return True
 
 
 def _values(item: Row, act: Act, why: str) -> dict[str, Any]:

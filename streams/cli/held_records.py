@@ -1,12 +1,11 @@
 """`tailrace held list` and `tailrace held skip`: records that hold a partition, and going on."""
 
-import getpass
 from typing import Annotated, Any
 
 import typer
 
 from streams.cli import terminal
-from streams.cli.database import Connection, connected, ledger_rows
+from streams.cli.database import Connection, connected, ledger_rows, login_of
 from streams.cli.errors import FINDING
 from streams.cli.held import tell_held
 from streams.cli.options import Dir, Json, Reason, Yes, kept_reason, new_app
@@ -80,7 +79,7 @@ def skip(
             "partition": partition,
             "offset": offset,
             "reason": why,
-            "actor": getpass.getuser(),
+            "actor": login_of(ledger),
         }
         changed, receipt, by_whom, since_us, because = ledger_rows(ledger, "skip_record", order)[0]
     verb = "skipped" if changed else "unchanged: skipped already,"

@@ -5,7 +5,6 @@ publishing, and tell again what is missing once the difference is adopted. What 
 may have sent is never sent again before Stripe's own sums have told what is there.
 """
 
-import getpass
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ import msgspec
 import typer
 
 from streams.cli import terminal
-from streams.cli.database import Connection, connected, reconcile_rows
+from streams.cli.database import Connection, connected, login_of, reconcile_rows
 from streams.cli.errors import UsageProblemError
 from streams.cli.options import Dir, Json, Yes, new_app
 from streams.cli.reconcile_plan import Line
@@ -64,7 +63,7 @@ def adopt(
             if not as_json:
                 _show_plan(partitions, state, cells)
             if yes:
-                values = {"reason": reason, "actor": getpass.getuser()}
+                values = {"reason": reason, "actor": login_of(ledger)}
                 adopted = reconcile_rows(ledger, "adopt", values)[0]["adoption_id"] is not None
                 state = reconcile_rows(ledger, "adoption_state")[0]
         receipts = reconcile_rows(ledger, "adoptions")

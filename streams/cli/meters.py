@@ -5,7 +5,6 @@ worker reads the catalogue again before it calls a metric unknown, and a change 
 ahead than any reading is old.
 """
 
-import getpass
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.cycles import read_payers
-from streams.cli.database import Connection, connected, ledger_rows, row
+from streams.cli.database import Connection, connected, ledger_rows, login_of, row
 from streams.cli.edges import show_edges
 from streams.cli.errors import FINDING, ConfigurationError
 from streams.cli.options import Dir, Json, Yes, new_app
@@ -179,7 +178,7 @@ def _rehearsed(ledger: Connection, additions: Sequence[MeterVersion]) -> list[Me
 
 def _append(ledger: Connection, additions: Sequence[MeterVersion]) -> None:
     written = msgspec.json.encode([line._asdict() for line in additions]).decode()
-    values = {"rows": written, "actor": getpass.getuser(), "early_max_us": EARLY_MAX_US}
+    values = {"rows": written, "actor": login_of(ledger), "early_max_us": EARLY_MAX_US}
     ledger_rows(ledger, "append_meters", values)
 
 

@@ -38,6 +38,17 @@ def _review_outcomes(parked: Row) -> Iterator[Outcome]:
         command = f"tailrace review approve {number}{proof}"
         grows = f"its window comes to {before} → {before + int(parked['units'])}"
         deadline = instant_text(parked["deadline_us"])
+        if parked["period_units"] is not None:
+            after = int(parked["period_units"]) + int(parked["units"])
+            if int(parked["units"]) < 0 and after < 0:
+                yield (
+                    f"tailrace review reject {number} {end}",
+                    f"reject: its period would come to {after}, which is never billed; at most "
+                    f"-{max(int(parked['period_units']), 0)} can be corrected",
+                )
+                return
+            if parked["four_eyes"]:
+                grows += ", once two logins have approved it"
         if parked["closed"]:
             yield (
                 f"{command} --into own {end}",

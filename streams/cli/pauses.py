@@ -1,12 +1,11 @@
 """`tailrace pause` and `tailrace resume`: publishing stands still for all, a meter or a tenant."""
 
-import getpass
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from streams.cli import terminal
-from streams.cli.database import Connection, connected, ledger_rows
+from streams.cli.database import Connection, connected, ledger_rows, login_of
 from streams.cli.errors import UsageProblemError
 from streams.cli.options import Dir, Json, Reason, Yes, kept_reason
 from streams.cli.stack import resolve
@@ -91,7 +90,7 @@ def pause(  # noqa: PLR0913, PLR0917 - each is an option of the command line
                 terminal.say(line)
             command = f'tailrace pause {wanted.option} --reason "{why}"'
             terminal.confirm(f"Publishing of {wanted} would stop.", yes=yes, command=command)
-        answer = Answer(*ledger_rows(ledger, "pause", _order(wanted, why))[0])
+        answer = Answer(*ledger_rows(ledger, "pause", _order(ledger, wanted, why))[0])
     terminal.data(f"{'paused' if answer.changed else 'unchanged'}: {wanted} {answer.told}")
 
 
@@ -146,7 +145,7 @@ def resume(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             terminal.say(f"plan: publishing of {wanted} goes on at once")
             command = f'tailrace resume {wanted.option} --reason "{why}"'
             terminal.confirm("Requests would be sent again.", yes=yes, command=command)
-        answers = ledger_rows(ledger, "resume", _order(wanted, why))
+        answers = ledger_rows(ledger, "resume", _order(ledger, wanted, why))
     if not answers:
         terminal.data(f"unchanged: {wanted} was never paused")
     else:
@@ -184,9 +183,13 @@ def _is_paused(ledger: Connection, wanted: Scope) -> bool:
     return any(_named(p) == str(wanted) for p in read_pauses(ledger))
 
 
-def _order(wanted: Scope, reason: str) -> dict[str, str]:
-    actor = getpass.getuser()
-    return {"scope": wanted.scope, "subject": wanted.subject, "reason": reason, "actor": actor}
+def _order(ledger: Connection, wanted: Scope, reason: str) -> dict[str, str]:
+    return {
+        "scope": wanted.scope,
+        "subject": wanted.subject,
+        "reason": reason,
+        "actor": login_of(ledger),
+    }
 
 
 def _resume_lane(dsn: str, lane: int, reason: str, *, yes: bool) -> None:

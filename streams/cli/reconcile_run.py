@@ -5,7 +5,6 @@ In: which cells are asked about. Out: a line for every cell that is not simply e
 """
 
 import asyncio
-import getpass
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from streams.adapters.stripe import StripeSink
-from streams.cli.database import Connection, reconcile_rows
+from streams.cli.database import Connection, login_of, reconcile_rows
 from streams.cli.reconcile_plan import NOTHING_KNOWN, Line, Side, plain, settlement, side_of
 from streams.cli.reconcile_stripe import (
     DAY_S,
@@ -194,7 +193,7 @@ def settle(ledger: Connection, line: Line, decision: Settle, origin: Origin, rea
     values = {
         "settlement": msgspec.json.encode(told).decode(),
         "reason": reason,
-        "actor": getpass.getuser(),
+        "actor": login_of(ledger),
     }
     return str(reconcile_rows(ledger, "settle_cell", values)[0]["outcome"])
 

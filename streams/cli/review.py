@@ -59,7 +59,8 @@ def approve(
 
     An item whose own invoice is closed is asked for: --into own puts the amount into its window,
     where it missed its invoice and the meter's carry decides; --into carry dates it in the open
-    period.
+    period. A service's correction of more units than `tailrace correct limit` shows needs two
+    logins: the first one agrees, the second one bills it.
     """
     given = [f"--into {into.value}"] if into else []
     given += [f"--proof {shlex.quote(proof)}"] if proof else []
@@ -93,6 +94,12 @@ def reject(items: Items, directory: Dir = None, reason: Reason = None, yes: Yes 
 
 
 def _billed(ledger: Connection, item: Row, result: Row) -> str:
+    if result["entry_id"] is None:
+        return (
+            f"{item['parked_id']}: {int(item['units']):+d} units of {item['metric']} for "
+            f"{item['tenant_id']} are more than one person decides alone: nothing is billed until "
+            "another login of finance approves it as well"
+        )
     [entry] = decision_rows(ledger, "entry_effect", {"entry": result["entry_id"]})
     before = int(entry["after_units"]) - entry["delta"]
     window = f"{wire_text(entry['window_start_us'])} to {wire_text(entry['window_end_us'])}"

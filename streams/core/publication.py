@@ -116,11 +116,13 @@ def _throttled(answer: Answer, history: History) -> Outcome:
     return Ambiguous(generation, "never", answer.retry_after_ms, slow_down=True)
 
 
-def _refuse(kind: RefusedKind) -> Callable[[Answer, History], Outcome]:
+def _refuse(kind: RefusedKind, row: str | None = None) -> Callable[[Answer, History], Outcome]:
+    """What Stripe did not give a code is told by its row, so that people can select it."""
+
     def decide(answer: Answer, history: History) -> Outcome:
         if history.possibly_executed:
             return Ambiguous(history.key_generation + 1, "always")
-        return Refused(answer.error_code or f"http_{answer.status}", kind)
+        return Refused(answer.error_code or row or f"http_{answer.status}", kind)
 
     return decide
 
@@ -197,7 +199,7 @@ RULES: Final = (
         "400, dated more than 35 days ago",
         "Refused: what happens to the amount is the meter's carry policy.",
         lambda a, _h: _says(a, _PAST_CODES, _PAST_MESSAGE),
-        _refuse("too_old"),
+        _refuse("too_old", "too_old"),
     ),
     Rule(
         "future",
@@ -211,14 +213,14 @@ RULES: Final = (
         "400, no or an archived meter",
         "Refused (configuration). Create or reactivate the meter, then redrive.",
         lambda a, _h: _says(a, _METER_CODES, _METER_MESSAGE),
-        _refuse("configuration"),
+        _refuse("configuration", "no_meter"),
     ),
     Rule(
         "bad_data",
         "400, value, digits, customer or a parameter",
         "Refused (data). Correct the mapping or the amount, then redrive.",
         lambda a, _h: _says(a, _DATA_CODES, _CUSTOMER_MESSAGE),
-        _refuse("data"),
+        _refuse("data", "bad_data"),
     ),
     Rule(
         "unknown_refusal",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import psycopg
 import pytest
 
+from streams.cli import deciding
 from streams.core.instant import LAST_US
 from tests.integration.cli.conftest import Ran, World, new_key
 from tests.support.waiting import until
@@ -258,11 +260,50 @@ def test_what_stripe_took_back_is_shown_with_the_reports_code(world: World) -> N
     world.settled(3)
 
 
+def doubt_of_yesterday(world: World) -> None:
+    """Stripe need not know the identifiers any more."""
+    with world.ledger.connect() as admin:
+        admin.execute("ALTER TABLE ledger.meter_event DISABLE TRIGGER frozen")
+        admin.execute(
+            "UPDATE ledger.meter_event SET first_attempt_at = now() - interval '23 hours'"
+            " WHERE possibly_executed"
+        )
+        admin.execute("ALTER TABLE ledger.meter_event ENABLE TRIGGER frozen")
+
+
+def test_a_proof_that_stripes_own_sum_contradicts_sends_nothing(world: World) -> None:
+    world.pipeline.doubt = "there"
+    world.cli("customers", "map", "acme", "cus_acme")
+    world.record("acme", "e1", metric="exports")
+    item = str(told(world, "dead", "ambiguous"))
+    doubt_of_yesterday(world)
+
+    for options in ((), ("--reason", "I looked", "--yes")):
+        refused = world.cli("dead", "redrive", item, "--proof", "its hour shows 0", *options)
+        assert (refused.code, "3 beyond what it confirmed" in refused.err) == (2, True), refused
+
+    assert world.cli.json("parked_list", "dead", "list")["items"] != []
+
+
+def test_a_cause_that_selects_nothing_names_those_that_are_there(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    empty = world.cli("dead", "redrive", "--cause", "no_meter")
+    assert (empty.code, "no request is dead" in empty.err) == (0, True)
+    world.pipeline.refuse = "no_meter"
+    world.record("acme", "e1", metric="exports")
+    told(world, "dead", "refused")
+    wrong = world.cli("dead", "redrive", "--cause", "nonsense")
+    assert (wrong.code, "they died of: no_meter, refused" in wrong.err) == (0, True), wrong
+
+
 def test_doubt_is_redriven_only_with_proof(world: World) -> None:
     world.pipeline.doubt = "absent"
     world.cli("customers", "map", "acme", "cus_acme")
     world.record("acme", "e1", metric="exports")
     item = str(told(world, "dead", "ambiguous"))
+    young = world.cli("dead", "redrive", item)
+    assert (young.code, "under its identifier" in young.out) == (0, True)
+    doubt_of_yesterday(world)
     refused = world.cli("dead", "redrive", item, "--reason", "x", "--yes")
     assert (refused.code, "needs --proof" in refused.out) == (1, True)
     bulk = world.cli("dead", "redrive", "--cause", "ambiguous", "--proof", "all of it")
@@ -361,6 +402,52 @@ def test_above_the_limit_two_logins_are_needed(
     assert balance(world) == 5003
     taken_back = world.cli("correct", "reject", "1", "--reason", "x", "--yes")
     assert (taken_back.code, "approved already" in taken_back.err) == (1, True)
+
+
+def test_a_large_correction_of_a_service_is_agreed_to_before_it_is_approved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.record("acme", "order-1")
+    window_of(world, 3)
+    with world.outbox.connect() as conn:
+        conn.execute(
+            "SELECT metering.record_correction('acme', 'order-1', 5000, 'svc-1', 'measured', 'eve')"
+        )
+    item = str(told(world, "review", "correction_limit"))
+    shown = world.cli.json("parked_show", "review", "show", item)
+    assert "once two logins have approved it" in shown["outcomes"][0]["effect"]
+    approve = ("review", "approve", item, "--reason", "seen the log", "--yes")
+    person(world, monkeypatch, "ann")
+    assert f"would agree to {item}: +5000 units" in world.cli("review", "approve", item).out
+    for _ in range(2):
+        first = world.cli(*approve)
+        assert (first.code, f"agreed to {item}: +5000" in first.out) == (0, True), first
+    assert balance(world) == 3
+    person(world, monkeypatch, "ben")
+    assert f"approved {item}: +5000 units" in world.cli(*approve).out
+    assert balance(world) == 5003
+
+
+def test_who_decides_second_hears_who_was_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.record("acme", "late-1", back="30 hours")
+    item = told(world, "review", "late")
+    rehearse = deciding._rehearse
+
+    def overtaken(*arguments: Any) -> list[str]:
+        planned = rehearse(*arguments)
+        with world.ledger.connect(world.ledger.login("ledger_finance")) as other:
+            other.execute("SELECT ledger.reject(%s, 'a test run')", (item,))
+        return planned
+
+    monkeypatch.setattr(deciding, "_rehearse", overtaken)
+    late = world.cli("review", "approve", str(item), "--reason", "x", "--yes")
+
+    assert late.code == 1
+    assert f"refused {item}: is rejected already" in late.err
+    assert "by login_ledger_finance" in late.err
+    assert balance(world) == 0
 
 
 def test_a_proposal_is_taken_back_by_whoever_made_it(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-
 import pytest
 
 from streams.adapters.ledger import open_ledger
@@ -30,7 +28,11 @@ def test_a_pause_shows_its_plan_holds_amounts_and_is_a_no_op_the_second_time(wor
     assert world.cli("audit").code == 0
     document = world.cli.json("pause_list", "pause", "list")
     [pause] = document["pauses"]
-    assert (pause["scope"], pause["subject"], pause["by"]) == ("tenant", "acme", getpass.getuser())
+    assert (pause["scope"], pause["subject"], pause["by"]) == (
+        "tenant",
+        "acme",
+        world.ledger.login("ledger_service", "ledger_finance"),
+    )
     assert (pause["lanes"], pause["units_waiting"]) == (1, "3")
     assert world.value(world.ledger, "SELECT sum(pending) FROM ledger.balance") == 3
     again = world.cli("pause", "--tenant", "acme", "--reason", "again", "--yes")
@@ -101,7 +103,9 @@ def test_a_lane_that_publishing_stopped_is_listed_and_resumed_by_finance(
 
 
 async def hold(world: World) -> None:
-    async with open_ledger(world.ledger.dsn(world.ledger.login("ledger_service"))) as ledger:
+    async with open_ledger(
+        world.ledger.dsn(world.ledger.login("ledger_service", "ledger_finance"))
+    ) as ledger:
         await ledger.report_held(HELD, "w1")
 
 

@@ -267,10 +267,48 @@ async def dead(world: World, **how: Any) -> int:
     return int(world.value("SELECT max(parked_id) FROM ledger.parked"))
 
 
+def first_sent(world: World, hours_ago: int) -> None:
+    """The dead request was sent so long ago."""
+    world.admin.execute("ALTER TABLE ledger.meter_event DISABLE TRIGGER frozen")
+    world.admin.execute(
+        "UPDATE ledger.meter_event SET first_attempt_at = now() - make_interval(hours => %s)",
+        (hours_ago,),
+    )
+    world.admin.execute("ALTER TABLE ledger.meter_event ENABLE TRIGGER frozen")
+
+
+@pytest.mark.parametrize("proof", [None, "somebody believes that the summary shows 0"])
+async def test_doubt_is_sent_under_its_identifier_while_stripe_still_knows_it(
+    world: World, proof: str | None
+) -> None:
+    await world.map()
+    item = await dead(world, executed=True)
+    before = world.value("SELECT identifier FROM ledger.meter_event")
+    first_sent(world, 22)
+
+    as_person(world, "ann", "redrive(%s, 'why', %s)", item, proof)
+
+    again = await world.only_claim()
+    assert (again.identifier, again.possibly_executed) == (before, True)
+    await world.settle(again)
+    assert world.balance("settled") == 4
+
+
+async def test_doubt_about_what_would_be_another_request_needs_proof_at_once(world: World) -> None:
+    await world.map()
+    item = await dead(world, executed=True)
+    world.admin.execute("ALTER TABLE ledger.customer DISABLE TRIGGER ALL")
+    world.admin.execute("UPDATE ledger.customer SET customer = 'cus_other'")
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="books already"):
+        as_person(world, "ann", "redrive(%s, 'why')", item)
+
+
 async def test_doubt_that_is_proven_away_is_sent_under_a_new_identifier(world: World) -> None:
     await world.map()
     item = await dead(world, executed=True)
     first = world.value("SELECT identifier FROM ledger.meter_event")
+    first_sent(world, 23)
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="books already"):
         as_person(world, "ann", "redrive(%s, 'why', ' ')", item)
 
@@ -312,13 +350,74 @@ async def test_a_services_correction_keeps_its_key_and_target_when_it_is_approve
 ) -> None:
     target = "00000000-0000-0000-0000-000000000007"
     record = f'{{"event_key": "svc-1", "target_event_id": "{target}"}}'.encode()
+    await world.tell(levels=(world.level(world.series(), 3, 30),))
     item = await park(world, reason="correction_limit", record=record, units=-4)
 
     as_person(world, "ann", "approve(%s, 'yes')", item)
 
-    assert world.rows("SELECT kind, reference, target_event_id::text FROM ledger.meter_log") == [
-        ("correction", "svc-1", target)
+    assert world.rows(
+        "SELECT kind, reference, target_event_id::text FROM ledger.meter_log WHERE delta < 0"
+    ) == [("correction", "svc-1", target)]
+
+
+async def test_a_services_correction_is_not_approved_below_zero(world: World) -> None:
+    await world.tell(levels=(world.level(world.series(), 3, 30),))
+    item = await park(world, reason="correction_limit", units=-31)
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="negative") as refused:
+        as_person(world, "ann", "approve(%s, 'yes')", item)
+
+    assert "At most -30 is possible" in (refused.value.diag.message_hint or "")
+    assert world.rows("SELECT state FROM ledger.parked") == [("open",)]
+    assert world.value("SELECT count(*) FROM ledger.decision") == 0
+
+
+async def test_nobody_takes_the_key_by_which_another_correction_is_reversed(world: World) -> None:
+    await world.tell(levels=(world.level(world.series(), 3, 30),))
+    at = world.series().window_start_us
+    as_person(world, "ann", CORRECT, at, -20, "t1")
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="correct reverse"):
+        as_person(world, "ben", CORRECT, at, 5, "reversal of t1")
+
+    as_person(world, "ann", CORRECT, at, 20, "reversal of t1")
+    assert world.balance("total + decided") == 30
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="a key of its own"):
+        as_person(world, "ann", CORRECT, at, 5, "t\x01")
+
+
+async def test_a_large_correction_of_a_service_needs_two_logins(world: World) -> None:
+    item = await park(world, reason="correction_limit", units=1001)
+
+    for _ in range(2):
+        assert as_person(world, "ann", "approve(%s, 'the meter was down')", item) is None
+    assert world.balance("decided") == 0
+    assert world.rows("SELECT action, actor FROM ledger.decision") == [("agree", "ann")]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        world.admin.execute(
+            "INSERT INTO ledger.decision (action, parked_id, actor, reason, detail)"
+            " VALUES ('approve', %s, 'ann', 'x', '{\"agreed_by\": \"ann\"}')",
+            (item,),
+        )
+
+    assert as_person(world, "ben", "approve(%s, 'seen the log')", item) is not None
+
+    assert world.balance("decided") == 1001
+    assert world.rows("SELECT action, actor, detail ->> 'agreed_by' FROM ledger.decision") == [
+        ("agree", "ann", None),
+        ("approve", "ben", "ann"),
     ]
+    # What two have agreed to is not counted against the next single one.
+    as_person(world, "ann", CORRECT, world.series().window_start_us, 1000, "t2")
+
+
+async def test_many_small_approvals_of_one_person_are_one_large_one(world: World) -> None:
+    for name, billed in (("p", True), ("q", False)):
+        item = await park(world, name, reason="correction_limit", units=600)
+        entry = as_person(world, "ann", "approve(%s, 'yes')", item)
+        assert (entry is not None) is billed
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="alone"):
+        as_person(world, "ben", CORRECT, world.series().window_start_us, 500, "t1")
 
 
 async def test_two_corrections_never_both_fit_into_the_same_rest(world: World) -> None:

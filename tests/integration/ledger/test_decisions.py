@@ -160,6 +160,10 @@ async def test_what_stripe_may_have_is_not_redriven(world: World) -> None:
     await world.map()
     await world.tell(events=(world.event("a", 4),))
     await world.settle(await world.only_claim(), "dead", dead="exhausted", executed=True)
+    world.admin.execute("ALTER TABLE ledger.meter_event DISABLE TRIGGER frozen")
+    world.admin.execute(
+        "UPDATE ledger.meter_event SET first_attempt_at = now() - interval '23 hours'"
+    )
 
     with pytest.raises(psycopg.Error, match="may be in Stripe's books"):
         decide(world, "redrive(%s, 'x')", world.value("SELECT parked_id FROM ledger.parked"))

@@ -171,7 +171,7 @@ def test_evidence_keeps_what_a_person_will_ask_for() -> None:
     answer = replace(said(400, None, "No active meter " + "x" * 900), request_id="req_9")
     evidence = conclude(FIRST, answer).evidence
     assert evidence.outcome == "Refused"
-    assert (evidence.http_status, evidence.code, evidence.request_id) == (400, "http_400", "req_9")
+    assert (evidence.http_status, evidence.code, evidence.request_id) == (400, "no_meter", "req_9")
     assert evidence.message is not None
     assert len(evidence.message) == 500
     assert conclude(FIRST, MaybeSent("SocketTimeoutError")).evidence.cause == "SocketTimeoutError"

@@ -1,0 +1,59 @@
+"""A person's proof that Stripe lacks a request ↔ Stripe's own sum of the request's hour.
+
+A request in doubt that gets a new identifier counts twice if Stripe holds the first one, and a
+person reads sums wrongly sooner or later. So the sum is read again, right before.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+from streams.cli.database import Connection, reconcile_rows
+from streams.cli.errors import UsageProblemError
+from streams.cli.reconcile_plan import Line, plain
+from streams.cli.reconcile_run import Asked, compare_cells
+from streams.cli.reconcile_stripe import DAY_S, day_of
+from streams.cli.stack import Stack
+from streams.core.instant import SECOND_US
+
+
+def check_absent(ledger: Connection, stack: Stack, row: dict[str, Any]) -> str:
+    """What Stripe's sum says of a dead request in doubt, where it does not speak against absence.
+
+    Args:
+        ledger: whose request it is.
+        stack: how Stripe is reached.
+        row: of the statement `redrive_selection`.
+
+    Raises:
+        UsageProblemError: the sum has room for the request, or there is none to read.
+        StripeUnreadableError: Stripe was not reached or refused.
+    """
+    settings = stack.need("ledger_dsn", "stripe_api_base", "stripe_api_key")
+    start_s = day_of(row["timestamp_s"] * SECOND_US)
+    asked = Asked(row["customer"], row["event_name"], range(start_s, start_s + DAY_S))
+    limits = reconcile_rows(ledger, "limits")[0]
+    found = compare_cells(ledger, settings, asked, limits).lines
+    line = next((line for line in found if _is_of(line, row["meter_event_id"])), None)
+    number, units = row["parked_id"], Decimal(row["units"])
+    if line is None:
+        raise UsageProblemError(
+            f"{number}: Stripe's sum of its hour could not be read, so nothing was changed",
+            fix=f"`tailrace reconcile --customer {row['customer']}` says why",
+        )
+    surplus = line.observed - line.side.figures.recorded
+    if surplus != 0 and (surplus > 0) == (units > 0) and abs(surplus) >= abs(units):
+        raise UsageProblemError(
+            f"{number}: Stripe's sum of {line.subject} is {plain(line.observed)}, {plain(surplus)} "
+            f"beyond what it confirmed: it may well hold these {units} units, so nothing was "
+            "changed",
+            fix="`tailrace reconcile` settles it by the sums; if somebody else wrote there, take "
+            "that out at Stripe first",
+        )
+    return (
+        f"Stripe's sum of {line.subject} is {plain(line.observed)}: it has no room for the "
+        f"{units} units of {number}"
+    )
+
+
+def _is_of(line: Line, meter_event_id: int) -> bool:
+    return any(each.meter_event_id == meter_event_id for each in line.side.figures.doubtful)
