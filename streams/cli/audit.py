@@ -13,11 +13,13 @@ from streams.cli import terminal
 from streams.cli.audit_ledger import check_ledger
 from streams.cli.audit_registry import Span, Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
-from streams.cli.audit_stripe import Cells, Hour, Limits, Settled, compare_stripe
+from streams.cli.audit_stripe import HOUR_S, Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
 from streams.cli.errors import FINDING
 from streams.cli.held import held_partitions
 from streams.cli.options import Dir, Json, duration_option
+from streams.cli.reconcile_run import REACH_DAYS
+from streams.cli.reconcile_stripe import DAY_S
 from streams.cli.stack import Stack, resolve
 from streams.core.instant import FIRST_US, SECOND_US
 
@@ -72,7 +74,7 @@ def audit(
         span, held = Span(name, from_us, open_us_max), held_partitions(stack.facts)
         registry = compare(source, ledger, span, uuid4(), waiting, held)
         progress.clear()
-        own = check_ledger(ledger)
+        own = check_ledger(ledger, name)
         theirs = _compare_stripe(stack, ledger, stripe, from_us)
         report = AuditReport(
             name,
@@ -95,15 +97,19 @@ def _compare_stripe(
     if not (stack.is_sandbox if wanted is None else wanted):
         return None
     settings = stack.need("stripe_api_base", "stripe_api_key")
+    now_s = SystemClock().now_us() // SECOND_US
     from_s = max(0, from_us // SECOND_US)
+    # Stripe takes nothing dated further back, so nobody else can have written there lately.
+    reach_s = max(from_s, now_s - REACH_DAYS * DAY_S)
+    span = range(reach_s - reach_s % HOUR_S, now_s - now_s % HOUR_S + HOUR_S)
 
     def read() -> Cells:
         return {
             Hour(r["customer"], r["event_name"], r["hour_s"]): Settled(r["units"], r["doubtful"])
-            for r in rows(ledger, "settled_hours", {"from_s": from_s - from_s % 3600})
+            for r in rows(ledger, "settled_hours", {"from_s": from_s - from_s % HOUR_S})
         }
 
-    return asyncio.run(compare_stripe(settings, read, Limits()))
+    return asyncio.run(compare_stripe(settings, read, span, Limits()))
 
 
 def _note(ledger: Connection, report: AuditReport) -> None:

@@ -9,8 +9,13 @@ from streams.core.instant import wire_text
 FINDINGS_READ = 100
 
 
-def check_ledger(ledger: Connection) -> LedgerPart:
+def check_ledger(ledger: Connection, audited: str) -> LedgerPart:
     """Reads the ledger's equations; each difference is a finding.
+
+    Args:
+        ledger: read only.
+        audited: the source whose registry this audit compares; what others recorded is judged by
+            their own audits, what nobody registered by none.
 
     Raises:
         psycopg.Error: the ledger refused or went away.
@@ -27,6 +32,7 @@ def check_ledger(ledger: Connection) -> LedgerPart:
     findings += [_unequal(equation) for equation in equations if not _equal(equation)]
     findings += [_overdrawn(level) for level in rows(ledger, "overdrawn_levels")]
     findings += _misplaced(ledger)
+    findings += [_unregistered(s) for s in rows(ledger, "unregistered", {"audited": audited})]
     findings += [
         AuditFinding("ledger", str(subject), f"ledger finding {finding_id} {kind}: {subject}")
         for finding_id, kind, subject, *_ in ledger_rows(
@@ -58,6 +64,17 @@ def _overdrawn(level: dict[str, Any]) -> AuditFinding:
     subject = f"{level['tenant_id']} {level['metric']} {window}"
     return AuditFinding(
         "overdrawn", subject, f"{subject}: entries count more than the level ever held", double=1
+    )
+
+
+def _unregistered(source: dict[str, Any]) -> AuditFinding:
+    name, count = source["source"], int(source["count"])
+    return AuditFinding(
+        "source",
+        name,
+        f"source {name}: {count} identities were judged that no registered database recorded; "
+        "`tailrace source register` if it is one of yours, else find out who writes to the topic",
+        double=count,
     )
 
 

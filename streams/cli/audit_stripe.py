@@ -61,13 +61,15 @@ def judge_cell(before: Settled, observed: Decimal, after: Settled) -> CellVerdic
 
 
 async def compare_stripe(
-    settings: Settings, read: Callable[[], Cells], limits: Limits
+    settings: Settings, read: Callable[[], Cells], span: range, limits: Limits
 ) -> StripePart:
     """Asks Stripe and compares.
 
     Args:
         settings: with Stripe's address and key.
         read: the ledger's cells, read anew at each call.
+        span: seconds, on UTC hours: asked in whole of every pair, so that usage is seen which
+            somebody else wrote into an hour in which the ledger has nothing.
         limits: how much, how long.
 
     Raises:
@@ -83,7 +85,7 @@ async def compare_stripe(
             return {Hour(customer, event_name, s.start_s): s.value for s in found}
 
         loop = asyncio.get_running_loop()
-        return await _rounds(read, sums, set(meters), limits, loop.time)
+        return await _rounds(read, sums, set(meters), span, limits, loop.time)
 
 
 Ask = Callable[[str, str, int, int], Awaitable[Sums]]
@@ -93,6 +95,7 @@ async def _rounds(
     read: Callable[[], Cells],
     ask: Ask,
     known_meters: set[str],
+    span: range,
     limits: Limits,
     elapsed_s: Callable[[], float],
 ) -> StripePart:
@@ -101,9 +104,12 @@ async def _rounds(
     cells = read()
     pairs = _pairs(cells)
     missing = {pair for pair in pairs if pair[1] not in known_meters}
+    unasked = {cell for cell in cells if cell[:2] in missing}
+    # What was only refused or waits was never at Stripe: it is owed, and told as that.
+    billed = {cell[:2] for cell in unasked if cells[cell].units}
     asked = [pair for pair in pairs if pair not in missing][: limits.pairs_max]
     part = StripePart(skipped=len(pairs) - len(missing) - len(asked))
-    part.findings += [_no_meter(*pair) for pair in sorted(missing)]
+    part.findings += [_no_meter(*pair) for pair in sorted(billed)]
     verdicts: dict[Hour, tuple[CellVerdict, Settled, Decimal]] = {}
     differing = set(asked)
     while differing:
@@ -111,7 +117,8 @@ async def _rounds(
         observed: dict[Hour, Decimal] = {}
         for pair in sorted(differing):
             hours = [cell.hour_s for cell in before if cell[:2] == pair]
-            observed.update(await ask(*pair, min(hours), max(hours) + HOUR_S))
+            first_s, end_s = min(*hours, span.start), max(*hours, span.stop - HOUR_S) + HOUR_S
+            observed.update(await ask(*pair, first_s, end_s))
         after = read()
         for cell in {c for c in (*before, *after) if c[:2] in differing} | set(observed):
             first, second = before.get(cell, NOTHING), after.get(cell, NOTHING)
@@ -127,6 +134,7 @@ async def _rounds(
             part.findings.append(_differs(cell, verdict, settled, seen))
     part.equal = sum(verdict == "equal" for verdict, _, _ in verdicts.values())
     part.open = sum(verdict == "open" for verdict, _, _ in verdicts.values())
+    part.open += sum(cell[:2] not in billed for cell in unasked)
     return part
 
 

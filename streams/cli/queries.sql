@@ -99,6 +99,12 @@ SELECT count(*)::bigint AS windows,
            AS unbalanced
 FROM ledger.balance;
 
+-- name: unregistered
+-- Sources with verdicts that neither this audit nor anybody's registry accounts for.
+SELECT c.source, sum(c.count)::bigint AS count FROM ledger.cell c
+WHERE c.source <> %(audited)s AND NOT EXISTS (SELECT FROM ledger.source s WHERE s.source = c.source)
+GROUP BY c.source ORDER BY c.source;
+
 -- name: overdrawn_levels
 -- Series whose entries say more records or another amount than their level ever said.
 SELECT l.tenant_id, l.metric, ledger.us(l.window_start) AS window_start_us

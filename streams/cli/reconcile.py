@@ -44,6 +44,9 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 ) -> None:
     """Compares the ledger with Stripe's sums; exit 1 when something is there that nobody explains.
 
+    Asked are 35 days of every customer and meter that this ledger ever billed, as far as the
+    monthly allowance of reads goes; what somebody else writes to other customers is not seen.
+
     Amounts whose answers were lost are settled by Stripe's sums alone: once they stood still for
     the ledger's setting `reconcile_still`, --yes --reason writes down what is there and sends what
     is missing. Everything else is only reported.

@@ -94,6 +94,33 @@ def test_two_foreign_meter_events_are_found_in_their_hours(world: World) -> None
     assert len(texts) == 2
 
 
+def test_foreign_usage_in_an_hour_of_its_own_is_found(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    world.record("acme", new_key(), metric="exports")
+    world.settled(3)
+    dated = world.value(world.ledger, "SELECT timestamp_s FROM ledger.meter_event")
+    world.foreign("cus_acme", "exports", 7, int(dated) - 5 * 3600)
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (1, "lost 0 · double 1")
+    assert "settled 0, Stripe says 7" in audit.out
+
+
+def test_verdicts_of_a_source_that_nobody_registered_are_a_finding(world: World) -> None:
+    world.record("acme", new_key())
+    assert world.cli("audit").code == 0
+    with world.ledger.connect() as admin:
+        admin.execute("UPDATE ledger.cell SET source = 'staging' WHERE verdict_class <> 'canary'")
+        admin.execute(
+            "INSERT INTO ledger.source (source, system_identifier, timeline)"
+            " VALUES ('registered', '7', 1)"
+        )
+    audit = world.cli("audit")
+    assert "source staging: 1 identities were judged" in audit.out
+    with world.ledger.connect() as admin:
+        admin.execute("UPDATE ledger.cell SET source = 'registered' WHERE source = 'staging'")
+    assert "identities were judged" not in world.cli("audit").out
+
+
 def test_a_transaction_held_open_for_minutes_alarms_nobody(world: World) -> None:
     """Its rows were received minutes before it commits; nothing of the kind is ever lost."""
     with world.outbox.connect(autocommit=False) as conn:

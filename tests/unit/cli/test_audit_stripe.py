@@ -13,6 +13,7 @@ from streams.cli.audit_stripe import Cells, Hour, Limits, Settled, Sums, judge_c
 
 CELL = Hour("cus_1", "api_calls", 3600)
 OTHER = Hour("cus_2", "api_calls", 7200)
+SPAN = range(10_800)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ async def compared(
 ) -> StripePart:
     ticks = iter(range(1_000))
     return await audit_stripe._rounds(
-        lambda: cells, stripe.ask, set(meters), limits, lambda: float(next(ticks))
+        lambda: cells, stripe.ask, set(meters), SPAN, limits, lambda: float(next(ticks))
     )
 
 
@@ -65,7 +66,7 @@ async def test_a_sum_that_lags_is_asked_again_until_it_has_followed() -> None:
     stripe = Stripe({CELL: Decimal(3)}, {CELL: Decimal(4)}, {CELL: Decimal(5)})
     part = await compared(stripe, {CELL: Settled(5, 0)}, Limits(patience_s=50))
     assert (part.equal, part.findings) == (1, [])
-    assert stripe.asked == [("cus_1", "api_calls", 3600, 7200)] * 3
+    assert stripe.asked == [("cus_1", "api_calls", 0, 10_800)] * 3
 
 
 async def test_a_sum_that_stays_short_is_lost_and_one_above_is_double() -> None:
@@ -92,6 +93,18 @@ async def test_a_meter_that_stripe_does_not_have_is_named() -> None:
     part = await compared(Stripe({}), {CELL: Settled(5, 0)}, Limits(), frozenset())
     assert [f.subject for f in part.findings] == ["cus_1 api_calls"]
     assert "no active meter" in part.findings[0].text
+
+
+async def test_what_a_missing_meter_refused_is_owed_and_not_lost() -> None:
+    part = await compared(Stripe({}), {CELL: Settled(0, 2)}, Limits(), frozenset())
+    assert (part.open, part.findings) == (1, [])
+
+
+async def test_a_cell_beyond_the_span_is_asked_for_too() -> None:
+    late = Hour("cus_1", "api_calls", 14_400)
+    stripe = Stripe({late: Decimal(5)})
+    await compared(stripe, {late: Settled(5, 0)}, Limits())
+    assert stripe.asked == [("cus_1", "api_calls", 0, 18_000)]
 
 
 async def test_a_budget_asks_the_latest_first_and_says_what_was_not_asked() -> None:
