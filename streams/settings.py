@@ -15,13 +15,13 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from connectors.names import SOURCE_NAME
+from streams.core.catalogue import PLAIN_NAME
 from streams.crash_points import crash_at
 
 PREFIX: Final = "TAILRACE_"
 FILE_NAME: Final = "tailrace.toml"
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 _BROKER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/]+):[0-9]{1,5}")
 
 
@@ -65,7 +65,7 @@ def _url(value: str) -> str:
 
 
 def _name(value: str) -> str:
-    if value and _NAME.fullmatch(value) is None:
+    if value and PLAIN_NAME.fullmatch(value) is None:
         message = "must have 1 to 100 of A-Z a-z 0-9 _ . : - and begin with a letter or digit"
         raise ValueError(message)
     return value

@@ -6,6 +6,7 @@ for everything before R + notice: later changes must be announced that long ahea
 that point waits for a fresh reading instead of being judged by a book that may be old.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -22,6 +23,8 @@ RULES: Final = 1
 """Number of the verdict rules in this code; a catalogue with a greater one needs newer code."""
 EARLY_MAX_US: Final = 5 * MINUTE_US
 """How far `occurred_at` may lie after `received_at`: Stripe's own bound for clocks ahead."""
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+"""What meters and accounts may be called: it stands in identifiers, commands and URLs."""
 DEFAULT_SKEW_US: Final = 24 * HOUR_US
 DEFAULT_NOTICE_US: Final = HOUR_US
 BEGINNING_US: Final = 0

@@ -5,7 +5,6 @@ changed), each dated so that no event already judged would be judged differently
 """
 
 import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final, cast, get_args
 from streams.core.catalogue import (
     BEGINNING_US,
     DEFAULT_SKEW_US,
+    PLAIN_NAME,
     RULES,
     Carry,
     MeterVersion,
@@ -28,7 +28,6 @@ WAY_MAX_US: Final = 34 * DAY_US
 """Stripe takes dates up to 35 days back; a day is left for outages. `skew_max` and `close_delay`
 together may take no more, or usage that is on time could not be sent any more."""
 _WAY_MAX: Final = f"{WAY_MAX_US // DAY_US}d, since Stripe takes usage for 35 days"
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 _KEYS: Final = frozenset(
     {
         "event_name", "window", "publish", "scale", "skew_max", "close_delay", "carry",
@@ -79,7 +78,7 @@ def parse(text: str) -> Meters:
         reader = _Reader(f"meters.{name}", table if isinstance(table, dict) else {}, problems)
         if not isinstance(table, dict):
             reader.problem("", "must be a table: [meters.NAME] with its settings below")
-        if _NAME.fullmatch(name) is None or name.startswith("tailrace."):
+        if PLAIN_NAME.fullmatch(name) is None or name.startswith("tailrace."):
             reader.problem("", "a name has 1 to 100 of A-Z a-z 0-9 _ . : - and no tailrace. prefix")
         wanted.append(_meter(name, reader))
     meant = [meter for meter, _ in wanted]

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -47,6 +48,18 @@ OPTIONS: Mapping[str, str] = {
     "log_min_messages": "warning",
     "timezone": "UTC",
 }
+
+
+def lock_waiters(conn: psycopg.Connection[Any], pid: int | None = None) -> int:
+    """How many sessions of this database wait for a lock: all of them, or this one."""
+    with conn.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock' AND (%(pid)s::integer IS NULL OR pid = %(pid)s)",
+            {"pid": pid},
+        )
+        row = cursor.fetchone()
+    return 0 if row is None else int(row[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.integration.ledger.test_decisions import park
 from tests.integration.ledger.world import DAY_US, EVENTWISE, MINUTE_US, World, values
-from tests.support.waiting import until
+from tests.support.postgres import lock_waiters
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.postgres
 
@@ -430,8 +431,7 @@ async def test_two_corrections_never_both_fit_into_the_same_rest(world: World) -
         other = asyncio.create_task(
             asyncio.to_thread(as_person, world, "ben", CORRECT, at, -20, "t2")
         )
-        queued = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        await asyncio.to_thread(until, "the second one waits", lambda: world.value(queued) == 1)
+        await eventually("the second one waits", lambda: lock_waiters(world.admin) == 1)
         first.commit()
 
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="negative"):
@@ -448,11 +448,7 @@ async def test_two_people_decide_an_item_once(world: World) -> None:
         other = asyncio.create_task(
             asyncio.to_thread(as_person, world, "ben", "reject(%s, 'no')", item)
         )
-        queued = (
-            "SELECT count(*) FROM pg_stat_activity WHERE usename = 'ben'"
-            " AND wait_event_type = 'Lock'"
-        )
-        await asyncio.to_thread(until, "the second one waits", lambda: world.value(queued) == 1)
+        await eventually("the second one waits", lambda: lock_waiters(world.admin) == 1)
         first.commit()
 
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="approved already"):

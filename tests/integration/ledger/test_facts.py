@@ -11,6 +11,7 @@ from msgspec import structs
 from streams.adapters.ledger import LedgerRefusedError
 from streams.core.fact import Applied, CanaryFact, CellFact, WentBack
 from tests.integration.ledger.world import LOG, MINUTE_US, OTHER_LOG, World, uuid_of
+from tests.support.postgres import lock_waiters
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.postgres
@@ -151,10 +152,6 @@ async def test_looking_and_adopting_go_one_after_the_other(world: World) -> None
     world.acknowledged = 50
     await world.tell()
     look = "SELECT ledger.note_went_back_v1(%s, 3, 50, -1, '{}')"
-    waits = (
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
 
     def adopt() -> None:
         with world.database.connect(world.database.login("ledger_finance")) as person:
@@ -164,7 +161,7 @@ async def test_looking_and_adopting_go_one_after_the_other(world: World) -> None
     with world.database.connect(service, autocommit=False) as worker:
         assert worker.execute(look, (LOG,)).fetchone() == (False,)
         adopts = asyncio.create_task(asyncio.to_thread(adopt))
-        await eventually("the person waits", lambda: world.value(waits) == 1)
+        await eventually("the person waits", lambda: lock_waiters(world.admin) == 1)
         worker.commit()
     await adopts
 

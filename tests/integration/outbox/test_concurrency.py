@@ -10,12 +10,11 @@ import pytest
 
 from tests.integration.outbox.conftest import Connect, Row
 from tests.support.outbox import all_of, correct, one, outbox_rows, record
+from tests.support.postgres import lock_waiters
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 Conn = psycopg.Connection[Row]
-
-WAITING = "SELECT count(*) AS n FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
 
 
 def started(
@@ -23,7 +22,7 @@ def started(
 ) -> Future[object]:
     """The call runs on its own thread; returns once the server shows it waiting for a lock."""
     future = pool.submit(call)
-    until("the call waits", lambda: one(admin, WAITING, (conn.info.backend_pid,))["n"] == 1)
+    until("the call waits", lambda: lock_waiters(admin, conn.info.backend_pid) == 1)
     return future
 
 
