@@ -260,7 +260,9 @@ class Service:
         if self.parts is None or self.parts.book.catalogue is None:
             return "the meter catalogue in the ledger"
         if not self.parts.feeder.serving:
-            return "its partitions: joining the group or reading their state"
+            since = self.parts.feeder.broker_errors_since
+            away = "" if since is None else f"; Kafka is unreachable since {since}"
+            return f"its partitions: joining the group or reading their state{away}"
         return None
 
     def samples(self) -> Iterator[Sample]:

@@ -98,6 +98,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
             rules=MergeRules(pick_seen=earlier, merge_level=newer),
             acknowledged=lambda log_id: _acknowledged(loop, ledger, log_id),
             clock=clock.elapsed_s,
+            wall=lambda: wire_text(clock.now_us()),
             fail_stop=fail_stop,
             crash_at=crash_hook(settings),
         ),

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from rocksdict import Cache
 
 from streams.crash_points import CrashAt, never
 from streams.engine import clients, generations
 from streams.engine.absorb import MergeRules
+from streams.engine.broker_errors import BrokerErrors
 from streams.engine.continuity import Continuity
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import ConsumerFatal
@@ -36,7 +37,6 @@ from streams.engine.settings import EngineSettings
 from streams.engine.table import PartitionTable
 
 _COMMIT_EVERY_S: Final = 1.0
-_TOLD_EVERY_S: Final = 30.0
 _PATIENCE_S: Final = 15.0
 log = structlog.get_logger("engine")
 
@@ -51,6 +51,8 @@ class Hooks:
     """What the ledger has of a log (`Recovery.acknowledged`)."""
     clock: Seconds
     """Seconds, counting while the machine is suspended (CLOCK_BOOTTIME)."""
+    wall: Callable[[], str]
+    """The wall clock as people read it, for messages alone."""
     fail_stop: FailStop
     """Ends the process."""
     crash_at: CrashAt = never
@@ -70,8 +72,7 @@ class Feeder:
         self._thread: threading.Thread | None = None
         self._group: Group | None = None
         self._hand_over: HandOver | None = None
-        self._error_told_s: float | None = None
-        self._broker_errors = 0
+        self._broker_errors = BrokerErrors(hooks.clock, hooks.wall)
         self._committed_s = 0.0
 
     # -- life --------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ class Feeder:
             return recover(recovery, partition, cancelled)
 
         group = Group(
-            clients.group_consumer(self.settings, self._on_error),
+            clients.group_consumer(self.settings, self._broker_errors.note),
             self.settings.topic,
             recover_one,
             self._hooks.fail_stop,
@@ -148,7 +149,12 @@ class Feeder:
 
     def figures(self) -> Figures:
         """Progress and lag of every partition, and counts since the start."""
-        return figures_of(self._group, self._hand_over, self._broker_errors)
+        return figures_of(self._group, self._hand_over, self._broker_errors.count)
+
+    @property
+    def broker_errors_since(self) -> str | None:
+        """Since when the broker fails, as the log says it; None while it does not."""
+        return self._broker_errors.since
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -209,19 +215,12 @@ class Feeder:
         )
         if messages:
             hand_over.batch(messages)
+        self._broker_errors.look()
         now_s = self._hooks.clock()
         if now_s - self._committed_s >= _COMMIT_EVERY_S:
             self._committed_s = now_s
             group.offsets.commit(group.assigned.values(), wait=False)
             group.note_marks()
-
-    def _on_error(self, error: KafkaError) -> None:
-        """Note what librdkafka tells of a dead broker, many times a second; log it now and then."""
-        self._broker_errors += 1
-        now_s = self._hooks.clock()
-        if self._error_told_s is None or now_s - self._error_told_s >= _TOLD_EVERY_S:
-            self._error_told_s = now_s
-            log.warning("broker_error", error=text_of(error), errors=self._broker_errors)
 
     def _recovery(self, inquiry: TopicInquiry) -> Recovery:
         settings = self.settings

@@ -46,6 +46,8 @@ class Feeder:
     tables: dict[int, PartitionTable] = field(default_factory=dict)
     held: dict[int, str] = field(default_factory=dict)
     serving: bool = True
+    broker_errors_since: str | None = None
+    notes: frozenset[str] | None = None
     resumed: list[int] = field(default_factory=list)
     put: Callable[[Chunk], Awaitable[None]] | None = None
     started: asyncio.Event = field(default_factory=asyncio.Event)

@@ -195,6 +195,8 @@ async def test_it_says_what_it_waits_for(bench: ServiceBench) -> None:
     await bench.book.refresh()
     bench.feeder.serving = False
     assert "its partitions" in (bench.service.waits_for() or "")
+    bench.feeder.broker_errors_since = "2026-11-30T04:37:00Z"
+    assert "unreachable since 2026-11-30T04:37:00Z" in (bench.service.waits_for() or "")
     bench.feeder.serving = True
     assert bench.service.waits_for() is None
 
