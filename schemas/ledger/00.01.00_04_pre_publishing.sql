@@ -291,6 +291,9 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM ledger.place_entries(array_agg(entry_id)) FROM fresh HAVING count(*) > 0;
+    PERFORM ledger.end_corrected(array_agg(u.lane_id))
+    FROM fresh f JOIN ledger.uncovered u USING (entry_id)
+    WHERE f.kind = 'correction' HAVING count(*) > 0;
     RETURN NULL;
 END
 $$;

@@ -27,7 +27,7 @@ CREATE TABLE ledger.parked (
     record bytea CHECK (octet_length(record) <= 65536),
     parked_at timestamptz NOT NULL DEFAULT now(),
     state text NOT NULL DEFAULT 'open'
-        CHECK (state IN ('open', 'approved', 'rejected', 'redriven', 'withdrawn')),
+        CHECK (state IN ('open', 'approved', 'rejected', 'redriven', 'corrected', 'withdrawn')),
     decided_by text,
     decided_at timestamptz,
     why text,
@@ -44,6 +44,7 @@ CREATE UNIQUE INDEX parked_meter_event ON ledger.parked (meter_event_id)
     WHERE meter_event_id IS NOT NULL;
 CREATE UNIQUE INDEX parked_entry ON ledger.parked (entry_id) WHERE entry_id IS NOT NULL;
 CREATE INDEX parked_open ON ledger.parked (kind, parked_at) WHERE state = 'open';
+CREATE INDEX parked_corrected ON ledger.parked (kind, tenant_id) WHERE state = 'corrected';
 CREATE INDEX parked_event ON ledger.parked (event_id) WHERE event_id IS NOT NULL;
 CREATE INDEX parked_metric ON ledger.parked (metric, occurred_at) WHERE kind = 'dead';
 CREATE INDEX parked_unpublished ON ledger.parked (parked_id)
@@ -53,9 +54,10 @@ CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.parked
 
 CREATE TABLE ledger.decision (
     decision_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    -- `agree`: the first of two that a large amount needs; it changes nothing by itself.
-    action text NOT NULL
-        CHECK (action IN ('approve', 'agree', 'reject', 'correct', 'redrive', 'carry')),
+    -- `agree`: the first of two that a large amount needs; it changes nothing by itself. `end`: what
+    -- `correct` did took the item's amount back, so nothing is owed any more.
+    action text NOT NULL CHECK (action IN ('approve', 'agree', 'reject', 'correct', 'redrive',
+                                           'carry', 'end')),
     parked_id bigint REFERENCES ledger.parked,
     entry_id bigint REFERENCES ledger.meter_log,
     actor text NOT NULL DEFAULT session_user,

@@ -352,6 +352,8 @@ BEGIN
     WHERE m.meter_event_id = event;
     IF wanted = 'dead' THEN
         PERFORM ledger.park_dead(event, death);
+        PERFORM ledger.end_corrected(ARRAY[m.lane_id])
+        FROM ledger.meter_event m WHERE m.meter_event_id = event;
     END IF;
 END
 $$;

@@ -281,7 +281,7 @@ BEGIN
     IF p.meter_event_id IS NOT NULL THEN
         RAISE EXCEPTION 'parked_id: % is an amount the ledger still owes to Stripe', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Redrive it, or record a correction against it first.';
+                  HINT = 'Redrive it, or correct its window by its opposite, which ends it.';
     END IF;
     UPDATE ledger.parked SET state = 'rejected', decided_by = session_user, decided_at = now(),
         why = reject.why WHERE parked_id = p.parked_id;

@@ -310,6 +310,7 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     d record;
+    lanes bigint[];
 BEGIN
     FOR d IN SELECT * FROM json_to_recordset(decisions) AS x(meter_event_id bigint, dead_kind text)
              ORDER BY meter_event_id
@@ -339,9 +340,12 @@ BEGIN
             ON CONFLICT DO NOTHING;
         END IF;
     END LOOP;
-    PERFORM ledger.wake(ARRAY(
+    -- A correction may wait already for what has turned out to be owed.
+    lanes := ARRAY(
         SELECT DISTINCT m.lane_id FROM json_to_recordset(decisions) AS x(meter_event_id bigint)
-        JOIN ledger.meter_event m USING (meter_event_id)));
+        JOIN ledger.meter_event m USING (meter_event_id));
+    PERFORM ledger.end_corrected(lanes);
+    PERFORM ledger.wake(lanes);
 END
 $$;
 

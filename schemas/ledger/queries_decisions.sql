@@ -169,6 +169,11 @@ WHERE e.kind = 'correction' AND (%(key)s::text IS NULL OR e.reference = %(key)s)
   AND (%(tenant)s::text IS NULL OR e.tenant_id = %(tenant)s)
 ORDER BY e.entry_id;
 
+-- name: ended_by
+-- Items that a correction's entry resolved.
+SELECT parked_id FROM ledger.decision
+WHERE action = 'end' AND detail -> 'corrections' @> to_jsonb(%(entry)s::bigint) ORDER BY parked_id;
+
 -- name: approve_proposal
 -- The second pair of eyes; gives the entry.
 SELECT ledger.approve_proposal(%(proposal)s, %(reason)s) AS entry_id;

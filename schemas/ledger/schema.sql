@@ -727,6 +727,9 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM ledger.place_entries(array_agg(entry_id)) FROM fresh HAVING count(*) > 0;
+    PERFORM ledger.end_corrected(array_agg(u.lane_id))
+    FROM fresh f JOIN ledger.uncovered u USING (entry_id)
+    WHERE f.kind = 'correction' HAVING count(*) > 0;
     RETURN NULL;
 END
 $$;
@@ -762,7 +765,7 @@ CREATE TABLE ledger.parked (
     record bytea CHECK (octet_length(record) <= 65536),
     parked_at timestamptz NOT NULL DEFAULT now(),
     state text NOT NULL DEFAULT 'open'
-        CHECK (state IN ('open', 'approved', 'rejected', 'redriven', 'withdrawn')),
+        CHECK (state IN ('open', 'approved', 'rejected', 'redriven', 'corrected', 'withdrawn')),
     decided_by text,
     decided_at timestamptz,
     why text,
@@ -779,6 +782,7 @@ CREATE UNIQUE INDEX parked_meter_event ON ledger.parked (meter_event_id)
     WHERE meter_event_id IS NOT NULL;
 CREATE UNIQUE INDEX parked_entry ON ledger.parked (entry_id) WHERE entry_id IS NOT NULL;
 CREATE INDEX parked_open ON ledger.parked (kind, parked_at) WHERE state = 'open';
+CREATE INDEX parked_corrected ON ledger.parked (kind, tenant_id) WHERE state = 'corrected';
 CREATE INDEX parked_event ON ledger.parked (event_id) WHERE event_id IS NOT NULL;
 CREATE INDEX parked_metric ON ledger.parked (metric, occurred_at) WHERE kind = 'dead';
 CREATE INDEX parked_unpublished ON ledger.parked (parked_id)
@@ -788,9 +792,10 @@ CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.parked
 
 CREATE TABLE ledger.decision (
     decision_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    -- `agree`: the first of two that a large amount needs; it changes nothing by itself.
-    action text NOT NULL
-        CHECK (action IN ('approve', 'agree', 'reject', 'correct', 'redrive', 'carry')),
+    -- `agree`: the first of two that a large amount needs; it changes nothing by itself. `end`: what
+    -- `correct` did took the item's amount back, so nothing is owed any more.
+    action text NOT NULL CHECK (action IN ('approve', 'agree', 'reject', 'correct', 'redrive',
+                                           'carry', 'end')),
     parked_id bigint REFERENCES ledger.parked,
     entry_id bigint REFERENCES ledger.meter_log,
     actor text NOT NULL DEFAULT session_user,
@@ -1241,6 +1246,8 @@ BEGIN
     WHERE m.meter_event_id = event;
     IF wanted = 'dead' THEN
         PERFORM ledger.park_dead(event, death);
+        PERFORM ledger.end_corrected(ARRAY[m.lane_id])
+        FROM ledger.meter_event m WHERE m.meter_event_id = event;
     END IF;
 END
 $$;
@@ -1527,7 +1534,7 @@ BEGIN
     IF p.meter_event_id IS NOT NULL THEN
         RAISE EXCEPTION 'parked_id: % is an amount the ledger still owes to Stripe', item
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Redrive it, or record a correction against it first.';
+                  HINT = 'Redrive it, or correct its window by its opposite, which ends it.';
     END IF;
     UPDATE ledger.parked SET state = 'rejected', decided_by = session_user, decided_at = now(),
         why = reject.why WHERE parked_id = p.parked_id;
@@ -1599,6 +1606,114 @@ AS $$ SELECT int4send(octet_length(part)) || convert_to(part, 'UTF8') $$;
 CREATE FUNCTION ledger.correction_lock_key(tenant text) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT hashtextextended('ledger.correct ' || tenant, 0) $$;
+
+-- Waiting corrections that take back exactly what these dead requests of one window hold, tenant by
+-- tenant: one that is the very opposite, else all of them together. NULL: there are none.
+CREATE FUNCTION ledger.corrections_against(events bigint[]) RETURNS bigint[]
+LANGUAGE sql STABLE
+AS $$
+    WITH held AS (
+        SELECT m.lane_id, m.window_start, m.window_end, e.tenant_id, e.metric,
+               sum(e.delta) AS units
+        FROM ledger.meter_event m
+        JOIN ledger.meter_event_entry x ON x.meter_event_id = m.meter_event_id AND x.live
+        JOIN ledger.meter_log e USING (entry_id)
+        WHERE m.meter_event_id = ANY (events) GROUP BY 1, 2, 3, 4, 5
+    ), against AS (
+        SELECT c.entries FROM held h
+        CROSS JOIN LATERAL (
+            SELECT coalesce(
+                       (array_agg(u.entry_id ORDER BY u.entry_id)
+                        FILTER (WHERE u.delta = -h.units))[1:1],
+                       CASE WHEN sum(u.delta) = -h.units
+                            THEN array_agg(u.entry_id ORDER BY u.entry_id) END) AS entries
+            FROM ledger.uncovered u JOIN ledger.meter_log e USING (entry_id)
+            WHERE e.kind = 'correction' AND u.lane_id = h.lane_id
+              AND u.window_start = h.window_start AND u.window_end = h.window_end
+              AND e.tenant_id = h.tenant_id AND e.metric = h.metric) AS c
+        WHERE h.units <> 0
+    )
+    SELECT CASE WHEN (SELECT bool_and(entries IS NOT NULL) FROM against)
+           THEN (SELECT array_agg(n ORDER BY n) FROM against, unnest(entries) AS n) END
+$$;
+
+-- End dead requests together with the corrections that took them back: both are nothing to send.
+CREATE FUNCTION ledger.end_by(events bigint[], corrections bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    m ledger.meter_event;
+    last ledger.meter_log;
+    covered bigint[];
+    made bigint;
+BEGIN
+    SELECT * INTO m FROM ledger.meter_event x WHERE x.meter_event_id = events[1];
+    SELECT * INTO last FROM ledger.meter_log e
+    WHERE e.entry_id = corrections[cardinality(corrections)];
+    UPDATE ledger.meter_event SET state = 'superseded' WHERE meter_event_id = ANY (events);
+    WITH ended AS (
+        UPDATE ledger.meter_event_entry SET live = false
+        WHERE meter_event_id = ANY (events) AND live RETURNING entry_id)
+    SELECT array_agg(entry_id ORDER BY entry_id) INTO covered
+    FROM (SELECT entry_id FROM ended UNION SELECT unnest(corrections)) AS n;
+    DELETE FROM ledger.uncovered WHERE entry_id = ANY (corrections);
+    made := ledger.insert_reconciled(m.lane_id, m.window_start, m.window_end, 0, covered[1], NULL,
+                                     m.deadline_at, 'nothing');
+    INSERT INTO ledger.meter_event_entry (meter_event_id, entry_id) SELECT made, unnest(covered);
+    UPDATE ledger.meter_event SET superseded_by = made WHERE meter_event_id = ANY (events);
+    WITH ended AS (
+        UPDATE ledger.parked p SET state = 'corrected', decided_by = last.actor,
+            decided_at = now(), why = concat_ws(': ', 'correction ' || last.reference, last.reason)
+        WHERE p.meter_event_id = ANY (events) AND p.state = 'open' RETURNING p.parked_id)
+    INSERT INTO ledger.decision (action, parked_id, entry_id, actor, reason, detail)
+    SELECT 'end', parked_id, last.entry_id, last.actor, last.reason,
+           jsonb_build_object('corrections', corrections, 'request', made)
+    FROM ended;
+END
+$$;
+
+-- Dead requests that Stripe surely never executed end once corrections take back what they hold,
+-- each by itself or all of a window: whichever came first, death or correction. The lanes are
+-- locked. Where a restored ledger may have sent them, Stripe's sums tell first.
+CREATE FUNCTION ledger.end_corrected(lanes bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    w record;
+    one bigint;
+    left_over bigint[];
+    found bigint[];
+BEGIN
+    FOR w IN
+        SELECT array_agg(m.meter_event_id ORDER BY m.meter_event_id) AS events
+        FROM ledger.meter_event m
+        WHERE m.lane_id = ANY (lanes) AND m.state = 'dead'
+          AND (NOT m.possibly_executed OR m.rejected_at IS NOT NULL AND m.dead_kind = 'refused')
+          AND NOT EXISTS (SELECT FROM ledger.doubt d
+                          WHERE d.customer = m.customer AND d.event_name = m.event_name
+                            AND d.window_start <= m.window_start
+                            AND d.window_end > m.window_start
+                            AND d.settled_at IS NULL AND d.reason LIKE 'ledger_adopted%')
+        GROUP BY m.lane_id, m.window_start, m.window_end
+    LOOP
+        left_over := '{}';
+        FOREACH one IN ARRAY w.events LOOP
+            found := ledger.corrections_against(ARRAY[one]);
+            IF found IS NULL THEN
+                left_over := left_over || one;
+            ELSE
+                PERFORM ledger.end_by(ARRAY[one], found);
+            END IF;
+        END LOOP;
+        IF cardinality(left_over) > 1 THEN
+            found := ledger.corrections_against(left_over);
+            IF found IS NOT NULL THEN
+                PERFORM ledger.end_by(left_over, found);
+            END IF;
+        END IF;
+    END LOOP;
+END
+$$;
 
 -- What every tenant, metric and window came to. One row per window; always
 -- total + decided = settled + pending + held + dead + ambiguous.
@@ -2566,6 +2681,7 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     d record;
+    lanes bigint[];
 BEGIN
     FOR d IN SELECT * FROM json_to_recordset(decisions) AS x(meter_event_id bigint, dead_kind text)
              ORDER BY meter_event_id
@@ -2595,9 +2711,12 @@ BEGIN
             ON CONFLICT DO NOTHING;
         END IF;
     END LOOP;
-    PERFORM ledger.wake(ARRAY(
+    -- A correction may wait already for what has turned out to be owed.
+    lanes := ARRAY(
         SELECT DISTINCT m.lane_id FROM json_to_recordset(decisions) AS x(meter_event_id bigint)
-        JOIN ledger.meter_event m USING (meter_event_id)));
+        JOIN ledger.meter_event m USING (meter_event_id));
+    PERFORM ledger.end_corrected(lanes);
+    PERFORM ledger.wake(lanes);
 END
 $$;
 

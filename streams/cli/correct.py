@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli import terminal
-from streams.cli.correct_show import document, lines
+from streams.cli.correct_show import document, lines, say_resolved
 from streams.cli.correct_target import Wanted, reversal, wanted_correction
 from streams.cli.database import Connection, connected, decision_rows
 from streams.cli.deciding import need_reason
@@ -144,10 +144,12 @@ def approve(
         with ledger.transaction(force_rollback=not yes):
             values = {"proposal": proposal, "reason": why}
             entry = decision_rows(ledger, "approve_proposal", values)[0]["entry_id"]
+            ended = _ended_by(ledger, entry)
         for line in lines(wanted, plan, known["reason"]):
             terminal.data(line)
     if yes:
         terminal.data(f"booked: entry {entry}, proposed by {known['proposed_by']}")
+        say_resolved(ended)
     else:
         terminal.say("nothing was changed; `tailrace correct approve … --reason … --yes` does it")
 
@@ -233,12 +235,15 @@ def _carry_out(
             act = "propose_correction" if plan["four_eyes"] else "correct"
             values = {**wanted.values(), "into": into.value if into else None, "reason": why}
             number = next(iter(decision_rows(ledger, act, values)[0].values()))
+    booked = plan["entry_id"] or (number if outcome == "booked" else None)
+    ended = _ended_by(ledger, booked)
     if as_json:
-        terminal.emit_json(document(wanted, plan, outcome, number, done=yes))
+        terminal.emit_json(document(wanted, plan, outcome, number, ended, done=yes))
         return
     for line in lines(wanted, plan, reason):
         terminal.data(line)
     _say_outcome(wanted, plan, outcome, number, yes=yes)
+    say_resolved(ended)
 
 
 def _say_outcome(
@@ -255,6 +260,13 @@ def _say_outcome(
             terminal.data(f"    tailrace correct approve {number} --reason … --yes")
         case _:
             terminal.say("nothing was changed; the same with --reason … --yes does it")
+
+
+def _ended_by(ledger: Connection, entry: int | None) -> list[int]:
+    """Dead items that are resolved because this entry took their amounts back."""
+    if entry is None:
+        return []
+    return [row["parked_id"] for row in decision_rows(ledger, "ended_by", {"entry": entry})]
 
 
 def _plan(ledger: Connection, wanted: Wanted, into: Where | None) -> dict[str, Any]:

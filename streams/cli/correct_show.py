@@ -74,10 +74,16 @@ def _kept(plan: Plan) -> bool:
     return bool(plan["closed"]) and plan["window_start_us"] == plan["meant_start_us"]
 
 
+def say_resolved(items: list[int]) -> None:
+    """The receipt of dead items that a booked correction ended."""
+    for item in items:
+        terminal.data(f"resolved: dead item {item}, whose amount it takes back")
+
+
 def document(
-    wanted: Wanted, plan: Plan, outcome: str, number: int | None, *, done: bool
+    wanted: Wanted, plan: Plan, outcome: str, number: int | None, ended: list[int], *, done: bool
 ) -> dict[str, Any]:
-    """The preview as JSON; with `done` the receipt."""
+    """The preview as JSON; with `done` the receipt, and the dead items that it resolved."""
 
     def sums(what: str) -> dict[str, str] | None:
         before = plan[f"{what}_before"]
@@ -89,6 +95,7 @@ def document(
         "done": done,
         "outcome": outcome,
         "number": number,
+        "resolved_items": ended,
         "key": wanted.key,
         "actor": plan["actor"],
         "tenant_id": wanted.tenant,

@@ -23,8 +23,8 @@ COURSES = {
     "supersede": "its entries as a new request, under a new identifier",
     "doubtful": "may be in Stripe's books: needs --proof that it is absent there",
     "too_old": "dated more than 34 days ago, which Stripe refuses under any identifier: correct "
-    "its window by its opposite (`tailrace correct … --into own`), and the open period by it "
-    "(`--into carry`)",
+    "its window by its opposite (`tailrace correct … --into own`), which resolves it, and the open "
+    "period by it (`--into carry`)",
     "no_request": "no request: `tailrace dead show` says what to do",
 }
 

@@ -110,22 +110,31 @@ def _dead_outcomes(parked: Row, attempts: list[Row]) -> Iterator[Outcome]:
         return
     proof = " --proof …" if parked["course"] == "doubtful" else ""
     yield f"tailrace dead redrive {number}{proof} --reason … --yes", advice
+    if parked["course"] in {"resend", "supersede"}:
+        yield _opposite(parked, "or never bill it", "")
 
 
 def _too_old_outcomes(parked: Row) -> Iterator[Outcome]:
     """Stripe takes nothing of its date any more; the open period can bill the same amount."""
-    number, units = parked["parked_id"], int(parked["units"])
-    target = (
+    yield _opposite(parked, "take it out of its own window", " --into own")
+    yield (
+        f"{_target(parked)} --key dead-{parked['parked_id']}-in --into carry --reason … --yes",
+        f"and bill it in the open period: {int(parked['units']):+d} units",
+    )
+
+
+def _opposite(parked: Row, what: str, into: str) -> Outcome:
+    """What takes a dead amount back ends the item with it."""
+    return (
+        f"{_target(parked)} --key dead-{parked['parked_id']}-out{into} --reason … --yes",
+        f"{what}, which resolves this item: {-int(parked['units']):+d} units",
+    )
+
+
+def _target(parked: Row) -> str:
+    return (
         f"tailrace correct --tenant {parked['tenant_id'] or '…'} --metric "
         f"{parked['metric'] or '…'} --window {instant_text(parked['window_start_us'])} --delta …"
-    )
-    yield (
-        f"{target} --key dead-{number}-out --into own --reason … --yes",
-        f"take it out of its own window, which is never billed: {-units:+d} units",
-    )
-    yield (
-        f"{target} --key dead-{number}-in --into carry --reason … --yes",
-        f"and bill it in the open period: {units:+d} units",
     )
 
 

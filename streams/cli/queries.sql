@@ -157,6 +157,10 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
 SELECT kind, reason, count(*)::bigint AS count, ledger.us(min(parked_at)) AS oldest_us
 FROM ledger.parked WHERE state = 'open' GROUP BY kind, reason ORDER BY kind, reason;
 
+-- name: status_corrected
+-- Dead items that ended because corrections took their amounts back.
+SELECT count(*)::bigint AS count FROM ledger.parked WHERE state = 'corrected';
+
 -- name: status_canaries
 -- Age of the youngest canary by source: the worst partition speaks for all.
 SELECT source, count(*)::bigint AS partitions, ledger.us(min(received_at)) AS oldest_us,
@@ -187,10 +191,13 @@ WHERE state = 'open' AND kind = %(kind)s
 ORDER BY parked_id LIMIT %(limit)s;
 
 -- name: parked_count
--- How many wait in all.
-SELECT count(*)::bigint AS count FROM ledger.parked
-WHERE state = 'open' AND kind = %(kind)s
-  AND (%(tenant)s::text IS NULL OR tenant_id = %(tenant)s);
+-- How many wait in all, and how many ended because corrections took their amounts back.
+SELECT (SELECT count(*) FROM ledger.parked
+        WHERE state = 'open' AND kind = %(kind)s
+          AND (%(tenant)s::text IS NULL OR tenant_id = %(tenant)s)) AS count,
+       (SELECT count(*) FROM ledger.parked
+        WHERE state = 'corrected' AND kind = %(kind)s
+          AND (%(tenant)s::text IS NULL OR tenant_id = %(tenant)s)) AS corrected;
 
 -- name: trace_registry
 -- What the registry holds of a key: the usage event, and a correction of the same key.

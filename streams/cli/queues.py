@@ -23,9 +23,13 @@ def list_items(kind: str, dsn: str, tenant: str | None, limit: int, *, as_json: 
     with connected(dsn, "the ledger") as ledger:
         which = {"kind": kind, "tenant": tenant, "limit": limit}
         items = rows(ledger, "parked_items", which)
-        total = int(row(ledger, "parked_count", which)["count"])
+        counts = row(ledger, "parked_count", which)
+    total, corrected = int(counts["count"]), int(counts["corrected"])
     if as_json:
-        terminal.emit_json({"kind": kind, "total": total, "items": [_document(i) for i in items]})
+        listed_items = [_document(item) for item in items]
+        terminal.emit_json(
+            {"kind": kind, "total": total, "corrected": corrected, "items": listed_items}
+        )
         return
     heads = ("item", "reason", "tenant", "metric", "units", "occurred", "parked", "rule")
     listed = [
@@ -43,6 +47,8 @@ def list_items(kind: str, dsn: str, tenant: str | None, limit: int, *, as_json: 
     ]
     terminal.show_table(heads, listed)
     terminal.say(f"{len(items)} of {total} open items; `tailrace {kind} show ITEM` for one in full")
+    if corrected:
+        terminal.say(f"{corrected} more were resolved by corrections")
 
 
 def rule_of(item: dict[str, Any]) -> str:

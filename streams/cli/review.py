@@ -80,7 +80,7 @@ def reject(items: Items, directory: Dir = None, reason: Reason = None, yes: Yes 
     """Decides that items are never billed. Shows the plan; --yes does it.
 
     Also ends malformed dead letters whose usage was recorded anew. A dead meter event is an amount
-    that is owed: it is redriven, or corrected first.
+    that is owed: it is redriven, or its window corrected by its opposite, which ends it.
     """
     act = Act(
         "reject",

@@ -77,6 +77,7 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
             }
             for r in rows(ledger, "status_parked")
         ],
+        "dead_corrected": int(row(ledger, "status_corrected")["count"]),
         "canaries": [
             {
                 "source": r["source"],
@@ -154,6 +155,11 @@ def _lines(figures: dict[str, Any]) -> list[str]:
                 f"oldest {terminal.age(item['oldest_age_s'])}",
             )
             for item in figures["parked"]
+        ),
+        *(
+            [("dead corrected", figures["dead_corrected"], "resolved: corrections took them back")]
+            if figures["dead_corrected"]
+            else []
         ),
         *(
             (

@@ -26,7 +26,8 @@ _BY_REASON: Final[Mapping[str, str]] = {
 
 _UNKNOWN: Final = "read the evidence; nothing happens to it by itself"
 _TOO_OLD: Final = (
-    "too old for Stripe: correct its window by its opposite, and the open period by it"
+    "too old for Stripe: correct its window by its opposite, which resolves this, and the open "
+    "period by it"
 )
 
 

@@ -233,6 +233,34 @@ def test_dead_letters_are_shown_selected_and_redriven_once(world: World) -> None
     assert (settled["state"], settled["request"]["identifier"]) == ("redriven", identifier)
 
 
+def test_a_correction_by_its_opposite_resolves_a_dead_letter_and_says_so(world: World) -> None:
+    world.pipeline.refuse = "no_meter"
+    world.cli("customers", "map", "acme", "cus_acme")
+    world.record("acme", "e1", metric="exports")
+    item = str(told(world, "dead", "refused"))
+    command = ("correct", "--tenant", "acme", "--event-key", "e1", "--delta", "-3", "--key", "out")
+    outcomes = world.cli.json("parked_show", "dead", "show", item)["outcomes"]
+    assert f"--key dead-{item}-out --reason" in outcomes[1]["command"]
+    assert outcomes[1]["effect"] == "or never bill it, which resolves this item: -3 units"
+
+    done = assert_done_once(world, *command, said=f"resolved: dead item {item}")
+
+    assert "booked: entry" in done.out
+    (receipt,) = world.cli.json("correction", *command)["resolved_items"]
+    assert receipt == int(item)
+    listed = world.cli.json("parked_list", "dead", "list")
+    assert (listed["total"], listed["corrected"], listed["items"]) == (0, 1, [])
+    assert "1 more were resolved by corrections" in world.cli("dead", "list").err
+    assert world.cli.json("status", "status")["dead_corrected"] == 1
+    assert "dead corrected" in world.cli("status").out
+    shown = world.cli.json("parked_show", "dead", "show", item)
+    assert (shown["state"], shown["outcomes"]) == ("corrected", [])
+    assert [decision["action"] for decision in shown["decisions"]] == ["end"]
+    assert "correction out" in world.cli("dead", "redrive", item).out
+    assert (balance(world), balance(world, "dead + pending + held")) == (0, 0)
+    assert "lost 0 · double 0" in world.cli("audit").out
+
+
 def test_what_stripe_took_back_is_shown_with_the_reports_code(world: World) -> None:
     world.cli("customers", "map", "acme", "cus_acme")
     world.record("acme", "e1", metric="exports")

@@ -126,7 +126,10 @@ async def test_what_is_too_old_for_stripe_is_billed_by_two_corrections_instead(
         decide(world, call, series.window_start_us, units, f"dead-{into}", into)
     assert values(await world.drain()) == [4]
     assert (world.balance("total + decided"), world.balance("settled")) == (4, 4)
-    assert (world.balance("dead"), world.balance("pending + held")) == (4, -4)
+    assert (world.balance("dead"), world.balance("pending"), world.balance("held")) == (0, 0, 0)
+    assert world.rows("SELECT state, decided_by, why FROM ledger.parked") == [
+        ("corrected", "login_ledger_finance", "correction dead-own: too old")
+    ]
 
 
 async def test_an_unknown_item_is_named(world: World) -> None:

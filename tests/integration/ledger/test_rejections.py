@@ -137,6 +137,21 @@ async def test_rejected_a_second_time_it_is_dead_a_second_time(world: World) -> 
     assert world.balance("dead") == 4
 
 
+async def test_a_correction_that_waits_resolves_what_is_rejected(world: World) -> None:
+    await world.map()
+    await world.tell(events=(world.event("a", 4),))
+    claim = await world.only_claim()
+    await world.settle(claim, executed=True)
+    instant = "(SELECT occurred_at FROM ledger.meter_log WHERE kind = 'event')"
+    decide(world, f"correct('acme', 'jobs', {instant}, -4, 'ticket-1', 'never to be billed')")
+
+    await note(world, report(world, 1, claim.idempotency_key))
+
+    assert world.rows("SELECT state FROM ledger.parked") == [("corrected",)]
+    assert await world.drain() == []
+    assert (world.balance("settled"), world.balance("dead + pending")) == (0, 0)
+
+
 async def test_a_report_that_overtakes_its_own_answer(world: World) -> None:
     await world.map()
     await world.tell(events=(world.event("a", 4),))
