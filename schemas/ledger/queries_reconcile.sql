@@ -50,6 +50,24 @@ ORDER BY reading_id;
 -- Writes down what Stripe's sums proved of one cell: settled, carried, moved or late.
 SELECT ledger.settle_cell_v1(%(settlement)s::json, %(reason)s, %(actor)s) AS outcome;
 
+-- name: receipts
+-- Cells of a range that were settled before, oldest first, and what became of what was sent.
+SELECT ledger.us(a.at) AS at_us, a.actor, a.detail ->> 'reason' AS reason,
+       a.detail ->> 'customer' AS customer, a.detail ->> 'event_name' AS event_name,
+       (a.detail ->> 'start_us')::bigint AS start_us,
+       jsonb_array_length(a.detail -> 'present')::bigint AS present,
+       jsonb_array_length(a.detail -> 'absent')::bigint AS absent,
+       a.detail ->> 'net_units' AS net_units, m.meter_event_id AS net_request,
+       m.state AS net_state
+FROM ledger.audit_log a
+LEFT JOIN ledger.meter_event m ON m.meter_event_id = (a.detail ->> 'net_request')::bigint
+WHERE a.action = 'reconcile'
+  AND (a.detail ->> 'start_us')::bigint >= %(from_us)s
+  AND (a.detail ->> 'start_us')::bigint < %(to_us)s
+  AND (%(customer)s::text IS NULL OR a.detail ->> 'customer' = %(customer)s)
+  AND (%(event_name)s::text IS NULL OR a.detail ->> 'event_name' = %(event_name)s)
+ORDER BY a.audit_id;
+
 -- name: dated
 -- The latest date of requests.
 SELECT max(timestamp_s) AS timestamp_s FROM ledger.meter_event

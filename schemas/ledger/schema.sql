@@ -3086,7 +3086,13 @@ BEGIN
             coalesce(who, session_user),
             jsonb_build_object('reason', why, 'recorded', r.recorded, 'present', r.present,
                 'absent', r.absent, 'adopted_units', r.adopted_units, 'net_units', r.net_units,
-                'net_request', cover, 'carried', overdue, 'evidence', r.evidence));
+                'net_request', cover, 'carried', overdue, 'evidence', r.evidence,
+                'customer', r.customer, 'event_name', r.event_name, 'start_us', r.start_us));
+    IF EXISTS (SELECT FROM ledger.rejection x JOIN ledger.meter_event m
+               ON m.meter_event_id = cover AND m.identifier = x.identifier
+               WHERE x.meter_event_id IS NULL) THEN
+        PERFORM ledger.take_back_spent_v1(cover);
+    END IF;
     PERFORM ledger.wake(ARRAY[lane]);
     RETURN CASE WHEN overdue THEN 'carried' ELSE 'settled' END;
 END

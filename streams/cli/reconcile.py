@@ -6,7 +6,7 @@ event a cell. What nothing here explains is reported and never touched.
 """
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -119,6 +119,9 @@ def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:
     ]
     if listed:
         terminal.show_table(heads, listed)
+    if acted:
+        for receipt in comparison.receipts:
+            terminal.data(_receipt_text(receipt))
     for pair in comparison.no_meter:
         terminal.data(f"{pair.customer} {pair.event_name}: Stripe has no active meter of that name")
     terminal.data(
@@ -134,6 +137,21 @@ def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:
     if proven and not acted:
         terminal.say(f"plan: {proven} cells can be settled")
         terminal.say("next: `tailrace reconcile --yes --reason '…'`")
+
+
+def _receipt_text(receipt: dict[str, Any]) -> str:
+    """A cell that needs nothing more, because an earlier run settled it."""
+    cell = f"{receipt['customer']} {receipt['event_name']} {wire_text(receipt['start_us'])[:16]}"
+    sent = (
+        ""
+        if receipt["net_request"] is None
+        else (f", meter event {receipt['net_request']} is {receipt['net_state']}")
+    )
+    return (
+        f"unchanged: {cell} was settled by {receipt['actor']} at {wire_text(receipt['at_us'])}: "
+        f"{receipt['reason']}; {receipt['present']} there, {receipt['absent']} absent, net "
+        f"{int(receipt['net_units']):+d}{sent}"
+    )
 
 
 APPS = {"reconcile": app}

@@ -74,6 +74,8 @@ class Comparison:
     lines: list[Line] = field(default_factory=list)
     not_asked: list[Pair] = field(default_factory=list)
     no_meter: list[Pair] = field(default_factory=list)
+    receipts: list[dict[str, Any]] = field(default_factory=list)
+    """Cells that were settled before this run."""
 
     @property
     def findings(self) -> int:
@@ -92,6 +94,11 @@ class Comparison:
             "cells": [line.document() for line in self.lines],
             "not_asked": [pair._asdict() for pair in self.not_asked],
             "no_meter": [pair._asdict() for pair in self.no_meter],
+            "settled_before": [
+                {"at": wire_text(r["at_us"]), "start": wire_text(r["start_us"])}
+                | {name: value for name, value in r.items() if not name.endswith("_us")}
+                for r in self.receipts
+            ],
             "ok": not self.findings,
         }
 
@@ -116,6 +123,7 @@ def compare_cells(
         StripeUnreadableError: Stripe was not reached or refused.
         psycopg.Error: the ledger refused or went away.
     """
+    receipts = reconcile_rows(ledger, "receipts", asked.values)
     before = _cells(ledger, asked)
     lanes = [
         Pair(r["customer"], r["event_name"]) for r in reconcile_rows(ledger, "lanes", asked.values)
@@ -131,7 +139,9 @@ def compare_cells(
         _observe(settings, _ordered(lanes, before), asked.span, side, budget)
     )
     after = _cells(ledger, asked)
-    comparison = Comparison(asked, limits["now_us"], limits["still_us"], budget.used)
+    comparison = Comparison(
+        asked, limits["now_us"], limits["still_us"], budget.used, receipts=receipts
+    )
     comparison.not_asked, comparison.no_meter = observed.not_asked, no_meter
     comparison.equal_cells = observed.equal_cells
     _note(ledger, observed.sums, after, budget.used)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from streams.cli.reconcile_run import settle
 from tests.integration.cli.conftest import World, new_key
 from tests.integration.cli.pipeline import Doubt
 from tests.support.waiting import until
@@ -115,6 +117,89 @@ def test_doubt_is_settled_once_after_the_sum_stood_still(mapped: World, truth: D
     assert world.cli("audit").code == 0
     open_items = "SELECT count(*) FROM ledger.parked WHERE state = 'open'"
     assert world.value(world.ledger, open_items) == 0
+
+
+def test_killed_before_it_is_sent_and_run_again_it_sends_once(mapped: World) -> None:
+    world = mapped
+    record_in_doubt(world, 2, "absent")
+    a_day_passes(world)
+    assert world.cli("reconcile").code == 0
+    a_day_passes(world)
+    world.pipeline.doubt, world.pipeline.publishing = None, False
+    assert only_cell(world, *ACT)["outcome"] == "settled"
+
+    waiting = only_cell(world, *ACT)
+    assert (waiting["decision"], waiting["outcome"]) == ("wait", None)
+    assert (sent(world), balance(world)) == (3, (3, 6, 0))
+
+    world.pipeline.publishing = True
+    world.settled(9)
+    again = world.cli("reconcile", *ACT)
+    assert (again.code, again.last) == (0, "1 cells equal · 0 not · 0 findings")
+    assert re.search(
+        r"unchanged: cus_acme exports .* was settled by .*: the sums stood still for a day; "
+        r"0 there, 2 absent, net \+6, meter event \d+ is recorded",
+        again.out,
+    ), again.out
+    (receipt,) = world.cli.json("reconcile", "reconcile", *ACT)["settled_before"]
+    assert (receipt["net_units"], receipt["net_state"]) == ("6", "recorded")
+    assert (sent(world), balance(world)) == (9, (9, 0, 0))
+
+
+def test_killed_after_it_was_sent_its_own_sum_is_what_settles_it(mapped: World) -> None:
+    """The net request's own answer is lost for good: what is there is not sent a second time."""
+    world = mapped
+    record_in_doubt(world, 2, "absent")
+    a_day_passes(world)
+    assert world.cli("reconcile").code == 0
+    a_day_passes(world)
+    world.pipeline.doubt = "there"
+    assert only_cell(world, *ACT)["outcome"] == "settled"
+    until("the net request is in doubt itself", lambda: balance(world) == (3, 0, 6))
+    assert sent(world) == 9
+    assert only_cell(world, *ACT)["decision"] == "wait"
+    a_day_passes(world)
+    assert world.cli("reconcile").code == 0
+    a_day_passes(world)
+
+    done = only_cell(world, *ACT)
+
+    assert (done["outcome"], done["net_units"]) == ("settled", "0")
+    assert (sent(world), balance(world)) == (9, (9, 0, 0))
+    assert len(world.cli.json("reconcile", "reconcile")["settled_before"]) == 2
+
+
+def test_killed_between_two_cells_the_rest_is_settled_by_the_next_run(
+    mapped: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = mapped
+    record_in_doubt(world, 1, "absent")
+    world.pipeline.doubt = "absent"
+    world.record("acme", new_key(), metric="api_calls", back="3 min")
+    until("both are in doubt", lambda: dead(world) == 2, deadline_s=20)
+    for _ in range(2):
+        a_day_passes(world)
+        assert world.cli("reconcile").code == 0
+    world.pipeline.doubt = None
+    settled: list[str] = []
+
+    def killed(*arguments: Any) -> str:
+        if settled:
+            raise KeyboardInterrupt
+        settled.append(settle(*arguments))
+        return settled[0]
+
+    monkeypatch.setattr("streams.cli.reconcile.settle", killed)
+    assert world.cli("reconcile", *ACT).code != 0
+    monkeypatch.setattr("streams.cli.reconcile.settle", settle)
+    world.settled(6)
+
+    assert world.cli("reconcile", *ACT).code == 0
+
+    world.settled(9)
+    assert (sent(world), balance(world)) == (9, (9, 0, 0))
+    receipts = "SELECT count(*) FROM ledger.audit_log WHERE action = 'reconcile'"
+    assert world.value(world.ledger, receipts) == 2
 
 
 def test_one_net_meter_event_replaces_exactly_what_is_missing(mapped: World) -> None:

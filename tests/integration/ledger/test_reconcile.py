@@ -78,6 +78,46 @@ async def test_the_same_settlement_again_finds_that_the_cell_moved(world: World)
     assert world.value("SELECT count(*) FROM ledger.meter_event WHERE state = 'pending'") == 1
 
 
+async def test_a_net_request_that_was_sent_without_an_answer_goes_out_as_the_same(
+    world: World,
+) -> None:
+    """Whoever dies between sending and settling leaves a repetition that Stripe can recognise."""
+    assert settle(world, await in_doubt(world, "a", "b")) == "settled"
+    first = await world.only_claim()
+    assert settle(world, cell(world)) == "moved", "while it may be on its way nothing is proven"
+    world.expire_leases()
+
+    again = await world.only_claim()
+
+    assert (again.identifier, again.idempotency_key) == (first.identifier, first.idempotency_key)
+    assert again.possibly_executed
+    assert settle(world, cell(world)) == "moved"
+    await world.settle(again)
+    assert world.balance("settled") == 8
+    assert cell(world)["recorded"] == 8
+
+
+async def test_a_net_request_under_a_spent_identifier_is_not_sent(world: World) -> None:
+    """A report names it already: whoever sent it, nobody here remembers."""
+    of = await in_doubt(world, "a", "b")
+    world.admin.execute(
+        "INSERT INTO ledger.error_report (event_id, event_type, error_count, unnamed, body,"
+        " noted_by) VALUES ('evt_1', 'report', 1, 0, '{}', 'sweep')"
+    )
+    world.admin.execute(
+        "INSERT INTO ledger.rejection (event_id, idempotency_key, code, identifier, message)"
+        " VALUES ('evt_1', 'm1:net.g1', 'archived_meter', 'm1:net', 'the meter is archived')"
+    )
+
+    assert settle(world, of) == "settled"
+
+    assert await world.claim() == []
+    assert world.balance("ambiguous") == 8
+    assert [row[0] for row in world.rows("SELECT reason FROM ledger.parked WHERE state = 'open'")
+            ] == ["ambiguous"]  # fmt: skip
+    assert world.value("SELECT count(*) FROM ledger.doubt WHERE settled_at IS NULL") == 1
+
+
 async def test_a_request_in_flight_makes_it_another_cell(world: World) -> None:
     of = await in_doubt(world, "a")
     await world.tell(events=(world.event("b", 4),))

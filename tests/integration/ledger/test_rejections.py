@@ -80,6 +80,18 @@ async def test_a_rejected_meter_event_is_owed_again_and_keeps_the_evidence(world
     assert world.rows("SELECT * FROM ledger.doubt") == []
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["code = 'other'", "identifier = 'm1:other'", "meter_event_id = NULL", "key_generation = 9"],
+)
+async def test_what_a_report_says_never_changes(world: World, change: str) -> None:
+    (claim,) = await recorded(world, 4)
+    await note(world, report(world, 1, claim.idempotency_key))
+
+    with pytest.raises(psycopg.errors.RestrictViolation, match="never changes"):
+        world.admin.execute(f"UPDATE ledger.rejection SET {change}".encode())
+
+
 async def test_a_repeated_report_changes_nothing(world: World) -> None:
     (claim,) = await recorded(world, 4)
     told = report(world, 1, claim.idempotency_key, unnamed=1)
