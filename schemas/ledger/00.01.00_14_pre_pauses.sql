@@ -274,11 +274,93 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION ledger.settle_many_v1(json), ledger.pause_concerns(text, text, text, text), ledger.is_paused(text, text),
+-- Which recorded usage a skipped record was, where the record itself does not say it so that it got
+-- a verdict: a person's word, after an audit found nothing else of that identity. Not billed, and
+-- not lost any more; it stands for ever.
+CREATE TABLE ledger.skip_name (
+    log_id uuid NOT NULL,
+    partition integer NOT NULL,
+    record_offset bigint NOT NULL,
+    source text NOT NULL,
+    -- Minute of received_at and kind, as the source's registry has them.
+    minute timestamptz NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('usage', 'correction', 'conflict')),
+    event_id uuid NOT NULL,
+    tenant_id text NOT NULL,
+    event_key text NOT NULL,
+    content numeric NOT NULL,
+    reason text NOT NULL CHECK (btrim(reason) <> ''),
+    actor text NOT NULL,
+    named_at timestamptz NOT NULL DEFAULT now(),
+    receipt bigint NOT NULL REFERENCES ledger.audit_log,
+    PRIMARY KEY (log_id, partition, record_offset),
+    FOREIGN KEY (log_id, partition, record_offset) REFERENCES ledger.skip,
+    -- One record was one identity.
+    UNIQUE (source, event_id, kind, content)
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.skip_name
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Note which identity a skipped record was. Done twice it says so; another one is refused.
+CREATE FUNCTION ledger.name_skipped_v1(named json, why text, who text)
+RETURNS TABLE (changed boolean, receipt bigint, by_whom text, since timestamptz, because text)
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    n record;
+    s ledger.skip;
+    known ledger.skip_name;
+    written bigint;
+BEGIN
+    IF btrim(coalesce(why, '')) = '' THEN
+        RAISE EXCEPTION 'reason: say how you know which usage this record was'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO n FROM json_to_record(named) AS x(receipt bigint, source text, minute_us bigint,
+        kind text, event_id uuid, tenant_id text, event_key text, content numeric);
+    SELECT * INTO s FROM ledger.skip x WHERE x.receipt = n.receipt FOR UPDATE;
+    SELECT * INTO known FROM ledger.skip_name x WHERE (x.log_id, x.partition, x.record_offset)
+        = (s.log_id, s.partition, s.record_offset);
+    IF known.receipt IS NULL THEN
+        IF NOT EXISTS (SELECT FROM ledger.parked p
+                       WHERE p.kind = 'dead' AND p.log_id = s.log_id AND p.partition = s.partition
+                         AND p.record_offset = s.record_offset AND p.event_id IS NULL) THEN
+            RAISE EXCEPTION 'offset: % of partition % is no record that was skipped without'
+                ' a verdict', s.record_offset, s.partition
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                      HINT = 'See what was skipped with `tailrace held list`.';
+        END IF;
+        INSERT INTO ledger.audit_log (action, subject, actor, detail)
+        VALUES ('name_skipped', format('%s[%s]@%s', s.log_id, s.partition, s.record_offset),
+                coalesce(who, session_user),
+                jsonb_build_object('why', why, 'skip', n.receipt, 'event_id', n.event_id,
+                                   'tenant_id', n.tenant_id, 'event_key', n.event_key))
+        RETURNING audit_id INTO written;
+        INSERT INTO ledger.skip_name (log_id, partition, record_offset, source, minute, kind,
+                                      event_id, tenant_id, event_key, content, reason, actor,
+                                      receipt)
+        VALUES (s.log_id, s.partition, s.record_offset, n.source, ledger.at(n.minute_us), n.kind,
+                n.event_id, n.tenant_id, n.event_key, n.content, why,
+                coalesce(who, session_user), written)
+        RETURNING * INTO known;
+    ELSIF known.event_id <> n.event_id THEN
+        RAISE EXCEPTION 'offset: % of partition % is %/% already, by %', s.record_offset,
+            s.partition, known.tenant_id, known.event_key, known.actor
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN QUERY SELECT written IS NOT NULL, known.receipt, known.actor, known.named_at,
+                        known.reason;
+END
+$$;
+
+REVOKE ALL ON FUNCTION ledger.name_skipped_v1(json, text, text),
+    ledger.settle_many_v1(json), ledger.pause_concerns(text, text, text, text), ledger.is_paused(text, text),
     ledger.pause_v1(text, text, text, text), ledger.resume_v1(text, text, text, text),
     ledger.skip_record_v1(integer, bigint, text, text)
     FROM PUBLIC;
-GRANT SELECT ON ledger.pause, ledger.held_record, ledger.skip TO ledger_reader;
+GRANT SELECT ON ledger.pause, ledger.held_record, ledger.skip, ledger.skip_name
+    TO ledger_reader;
 GRANT INSERT ON ledger.held_record TO ledger_service;
 GRANT UPDATE (reason, worker, seen_at) ON ledger.held_record TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.pause_concerns(text, text, text, text),
@@ -286,7 +368,8 @@ GRANT EXECUTE ON FUNCTION ledger.pause_concerns(text, text, text, text),
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.settle_many_v1(json) TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.pause_v1(text, text, text, text),
-    ledger.resume_v1(text, text, text, text), ledger.skip_record_v1(integer, bigint, text, text)
+    ledger.resume_v1(text, text, text, text), ledger.skip_record_v1(integer, bigint, text, text),
+    ledger.name_skipped_v1(json, text, text)
     TO ledger_service, ledger_finance;
 
 RESET ROLE;

@@ -1,10 +1,15 @@
 -- What audits, status and trace read, and the seals that audits set.
 
 -- name: cells
--- Verdicts per minute and class of a source, all logs and partitions together.
+-- Verdicts per minute and class of a source, all logs and partitions together; what people named of
+-- skipped records is such a verdict.
 SELECT ledger.us(minute), verdict_class, sum(count)::bigint,
        mod(sum(digest), 340282366920938463463374607431768211456)::text
-FROM ledger.cell
+FROM (SELECT source, minute, verdict_class, count, digest FROM ledger.cell
+      UNION ALL
+      SELECT source, minute,
+             CASE kind WHEN 'conflict' THEN 'skipped conflict' ELSE 'skipped' END, 1, content
+      FROM ledger.skip_name) AS told
 WHERE source = %(source)s AND minute >= ledger.at(%(from_us)s) AND minute < ledger.at(%(to_us)s)
 GROUP BY minute, verdict_class ORDER BY minute, verdict_class;
 
@@ -41,8 +46,11 @@ WHERE source = %(source)s AND meter_event_id IS NULL GROUP BY 1, 2 ORDER BY 1, 2
 -- name: skipped_records
 -- Records that people decided to go on without, and how far that came.
 SELECT s.log_id::text, s.partition, s.record_offset, s.reason, s.actor, ledger.us(s.decided_at),
-       s.receipt, d.parked_id IS NOT NULL, coalesce(p.position >= s.record_offset, false), d.record
+       s.receipt, d.parked_id IS NOT NULL, coalesce(p.position >= s.record_offset, false), d.record,
+       d.event_id IS NOT NULL, n.event_id::text, n.tenant_id, n.event_key, n.actor, n.reason,
+       n.receipt
 FROM ledger.skip s
+LEFT JOIN ledger.skip_name n USING (log_id, partition, record_offset)
 LEFT JOIN ledger.parked d ON d.kind = 'dead' AND d.log_id = s.log_id
     AND d.partition = s.partition AND d.record_offset = s.record_offset
 LEFT JOIN ledger.position p ON p.log_id = s.log_id AND p.partition = s.partition

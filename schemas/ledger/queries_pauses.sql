@@ -84,9 +84,11 @@ SELECT h.log_id::text, h.partition, h.record_offset, h.fingerprint, h.reason, h.
        EXISTS (SELECT FROM ledger.parked d
                WHERE d.kind = 'dead' AND d.log_id = h.log_id AND d.partition = h.partition
                  AND d.record_offset = h.record_offset),
-       coalesce(p.position >= h.record_offset, false), ledger.us(now())
+       coalesce(p.position >= h.record_offset, false), ledger.us(now()),
+       n.tenant_id, n.event_key, n.actor, n.receipt
 FROM ledger.held_record h
 LEFT JOIN ledger.skip s USING (log_id, partition, record_offset)
+LEFT JOIN ledger.skip_name n USING (log_id, partition, record_offset)
 LEFT JOIN ledger.position p ON p.log_id = h.log_id AND p.partition = h.partition
 WHERE s.log_id IS NOT NULL OR p.position IS NULL OR p.position < h.record_offset
 ORDER BY h.held_at, h.partition;
@@ -95,6 +97,11 @@ ORDER BY h.held_at, h.partition;
 -- Decides that the held record is dead-lettered; as `pause` answers.
 SELECT changed, receipt, by_whom, ledger.us(since), because
 FROM ledger.skip_record_v1(%(partition)s, %(offset)s, %(reason)s, %(actor)s);
+
+-- name: name_skipped
+-- Notes which recorded identity a skipped record was; as `skip_record` answers.
+SELECT changed, receipt, by_whom, ledger.us(since), because
+FROM ledger.name_skipped_v1(%(named)s::json, %(reason)s, %(actor)s);
 
 -- name: skips
 -- All decisions to skip a record.

@@ -56,7 +56,8 @@ def audit(
     Sends a canary through every partition and waits for it, so whatever is in flight is never
     called lost. Minutes that are equal and over are sealed: only those may retention drop. A held
     partition is a finding too; what waits there is not judged. Records that a person decided to
-    skip are listed, and what is lost because of that says so.
+    skip are listed; what is lost because of that says so, until somebody says which usage it was
+    (`tailrace held name`): it is skipped then, not billed, and not lost.
     """
     stack = resolve(directory)
     stack.need("source_dsn", "ledger_dsn")
@@ -117,7 +118,7 @@ def _note(ledger: Connection, report: AuditReport) -> None:
     detail = {
         "lost": report.lost,
         "double": report.double,
-        "skipped": report.skipped,
+        "skipped": report.skipped + report.named,
         "findings": len(report.findings),
         "sealed": report.registry.sealed_now,
         "unsealed": len(report.registry.unsealed),
@@ -141,6 +142,11 @@ def _show(report: AuditReport, *, as_json: bool) -> None:
         terminal.data(str(record))
     for finding in report.findings:
         terminal.data(f"{finding.kind}: {finding.text}")
+    for record in report.nameable:
+        terminal.say(
+            "a lost one that this record was is named by `tailrace held name "
+            f"{record.partition} {record.offset} --tenant … --event-key …`"
+        )
     terminal.data(report.verdict)
 
 

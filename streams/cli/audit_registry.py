@@ -5,7 +5,7 @@ settled only when everything before it has.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,7 @@ import msgspec
 from streams.cli.audit_copies import identities_of, without_copies
 from streams.cli.audit_open import open_minutes, read_floor
 from streams.cli.audit_report import AuditFinding, RegistryPart
-from streams.cli.audit_skipped import read_skipped
+from streams.cli.audit_skipped import SkippedRecord, read_skipped
 from streams.cli.database import Connection, ledger_rows, row, rows
 from streams.cli.errors import TryAgainError
 from streams.cli.held import REMEDY, Held
@@ -31,8 +31,9 @@ from streams.core.audit import (
     sealable,
     without_swept_canaries,
 )
-from streams.core.audit_names import Named, name_missing, name_repeated
+from streams.core.audit_names import Identity, Named, name_missing, name_repeated
 from streams.core.instant import FIRST_US, LAST_US, MINUTE_US, from_us, wire_text
+from streams.core.skipped import Missing
 
 POLL_S = 0.1
 IDENTITIES_SHOWN = 20
@@ -69,6 +70,30 @@ class Span:
         return {"source": self.source, "from_us": self.from_us, "to_us": LAST_US}
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at registry and cells showed."""
+
+    judgments: list[Judgment]
+    second: Readings
+    """The registry, read last."""
+    classes: Counter[str]
+    """Identities by verdict class."""
+    skipped: Sequence[SkippedRecord]
+    copies: Sequence[Identity]
+
+    def missing(self, source: Connection) -> Iterator[Missing]:
+        """Identities that have no verdict, where their minute's digest singles them out."""
+        for judgment in self.judgments:
+            named = (
+                name_missing(identities_of(source, judgment), judgment.cells)
+                if judgment.lost
+                else Named((), exact=False)
+            )
+            if named.exact:
+                yield from (Missing(judgment.minute_us, each) for each in named.identities)
+
+
 def compare(
     source: Connection,
     ledger: Connection,
@@ -88,6 +113,47 @@ def compare(
         psycopg.Error: one of the databases refused or went away.
     """
     floor = read_floor(source)
+    look = look_at(source, ledger, span, token, waiting, held)
+    judgments = look.judgments
+    sealed = {
+        minute_us: Tally(count, int(digest))
+        for minute_us, count, digest in ledger_rows(ledger, "sealed", span.of_ledger)
+    }
+    findings = [AuditFinding("held", f"partition {h.partition}", f"{h}; {REMEDY}") for h in held]
+    findings += [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
+    findings += _seal_findings(source, span, broken_seals(sealed, look.second))
+    part = RegistryPart(
+        judgments,
+        look.classes,
+        open_minutes(source, judgments),
+        findings,
+        sealed_before=len(sealed),
+        copies=look.copies,
+        skipped=look.skipped,
+    )
+    old = floor.old(span.open_us_max)
+    part.unsealed = floor.held_back(judgments, old, sealed)
+    part.holders = old if part.unsealed else ()
+    if not findings:
+        _seal(source, ledger, span, part, sealable(judgments, floor.us), set(sealed))
+    return part
+
+
+def look_at(
+    source: Connection,
+    ledger: Connection,
+    span: Span,
+    token: UUID,
+    waiting: Waiting,
+    held: Sequence[Held],
+) -> Look:
+    """Both sides of every minute of the span, after a canary on each partition has settled.
+
+    Raises:
+        TryAgainError: canaries did not arrive in time; nothing can be judged.
+        UnknownClassError: the workers or the database are newer than this command.
+        psycopg.Error: one of the databases refused or went away.
+    """
     first = _registry(source, span)
     emitted = row(source, "emit_canaries", {"token": token})["emitted"]
     awaited = set(range(int(emitted))) - {each.partition for each in held}
@@ -111,28 +177,7 @@ def compare(
     for cell in cell_rows:
         classes[cell.name] += cell.tally.count
     classes["dead"] -= len(copies)
-    sealed = {
-        minute_us: Tally(count, int(digest))
-        for minute_us, count, digest in ledger_rows(ledger, "sealed", span.of_ledger)
-    }
-    findings = [AuditFinding("held", f"partition {h.partition}", f"{h}; {REMEDY}") for h in held]
-    findings += [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
-    findings += _seal_findings(source, span, broken_seals(sealed, second))
-    part = RegistryPart(
-        judgments,
-        classes,
-        open_minutes(source, judgments),
-        findings,
-        sealed_before=len(sealed),
-        copies=copies,
-        skipped=skipped,
-    )
-    old = floor.old(span.open_us_max)
-    part.unsealed = floor.held_back(judgments, old, sealed)
-    part.holders = old if part.unsealed else ()
-    if not findings:
-        _seal(source, ledger, span, part, sealable(judgments, floor.us), set(sealed))
-    return part
+    return Look(judgments, second, classes, skipped, copies)
 
 
 def _registry(source: Connection, span: Span) -> Readings:

@@ -154,6 +154,18 @@ class AuditReport:
         return sum(finding.skipped for finding in self.findings)
 
     @property
+    def named(self) -> int:
+        """Skipped records of which people said what they were: neither billed nor lost."""
+        classes = self.registry.classes
+        return classes.get("skipped", 0) + classes.get("skipped conflict", 0)
+
+    @property
+    def nameable(self) -> Sequence[SkippedRecord]:
+        """Records because of which something may be lost, and of which nobody has said what."""
+        lost = any(finding.lost for finding in self.registry.findings)
+        return [record for record in self.skipped_records if lost and record.unnamed]
+
+    @property
     def complete(self) -> bool:
         """Whether everything was judged that is over, and sealed that is equal."""
         return not self.registry.unsealed and not self._held
@@ -168,6 +180,8 @@ class AuditReport:
         said = [f"lost {self.lost}", f"double {self.double}"]
         if self.skipped:
             said.append(f"{self.skipped} of the lost skipped by decision")
+        if self.named:
+            said.append(f"{self.named} skipped by decision, not billed")
         if self._held:
             said.append(f"held {self._held}: what waits there is not judged yet")
         if unsealed := len(self.registry.unsealed):
@@ -224,6 +238,7 @@ class AuditReport:
                 (f"  {name}", verdicts.get(name, 0), "by first verdict")
                 for name in ("accepted", "review", "dead", "correction")
             ),
+            *([("  skipped", self.named, "by decision: not billed")] if self.named else []),
             ("conflicts", registry.identities("conflict"), "other contents of known identities"),
             *(
                 [("copies skipped", len(registry.copies), "of identities with their own verdict")]

@@ -1,4 +1,4 @@
-"""`tailrace held list` and `tailrace held skip`: records that hold a partition, and going on."""
+"""`tailrace held list|skip|name`: records that hold a partition, and going on without them."""
 
 from typing import Annotated, Any
 
@@ -6,18 +6,23 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, ledger_rows, login_of
-from streams.cli.errors import FINDING
-from streams.cli.held import tell_held
+from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.held import held_partitions, tell_held
+from streams.cli.held_name import name_record, note_name, skipped_record
 from streams.cli.options import Dir, Json, Reason, Yes, kept_reason, new_app
 from streams.cli.stack import resolve
 from streams.core.instant import SECOND_US, wire_text
+from streams.core.skipped import Said, state_of
 
-app = new_app("Records that hold their partition: list them, skip one.")
+app = new_app("Records that hold their partition: list them, skip one, name what it was.")
+
+Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)]
+Offset = Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)]
 
 
 @app.callback()
 def held() -> None:
-    """Records that hold their partition: list them, skip one."""
+    """Records that hold their partition: list them, skip one, name what it was."""
 
 
 @app.command("list")
@@ -50,8 +55,8 @@ def list_held(directory: Dir = None, as_json: Json = False) -> None:
 
 @app.command("skip")
 def skip(
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)],
+    partition: Partition,
+    offset: Offset,
     reason: Reason = None,
     directory: Dir = None,
     yes: Yes = False,
@@ -91,13 +96,64 @@ def skip(
         terminal.say("its worker goes on with its next reading of the catalogue, within seconds")
 
 
+@app.command("name")
+def name(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    partition: Partition,
+    offset: Offset,
+    tenant: Annotated[str | None, typer.Option(help="Whose usage it was.")] = None,
+    event_key: Annotated[str | None, typer.Option(help="Under which key it was recorded.")] = None,
+    reason: Reason = None,
+    directory: Dir = None,
+    yes: Yes = False,
+) -> None:
+    """Says which recorded usage a skipped record was, where nobody could read it.
+
+    Until then audits call that usage lost; from then on it is listed as skipped, its minute is
+    sealed, and it is billed only if you correct the window. Taken is only what an audit's look
+    finds without any verdict. Leave --tenant and --event-key out where the record says them itself.
+    """
+    command = f"tailrace held name {partition} {offset}"
+    why = kept_reason(reason, command)
+    said = Said(None, tenant, event_key)
+    stack = resolve(directory)
+    stack.need("source_dsn", "ledger_dsn")
+    with (
+        connected(stack.settings.source_dsn, "the service's database") as source,
+        connected(stack.settings.ledger_dsn, "the ledger") as ledger,
+    ):
+        record = skipped_record(ledger, partition, offset)
+        if (known := record.named) is not None:
+            if {tenant, event_key} - {None, known.tenant_id, known.event_key}:
+                raise UsageProblemError(
+                    f"it was {known.tenant_id}/{known.event_key}, {known.actor} said already",
+                    fix="see `tailrace held list`; what was named stays named",
+                )
+            terminal.data(f"unchanged: {record}")
+            return
+        of_source, missing = name_record(source, ledger, record, said, held_partitions(stack.facts))
+        identity = missing.identity
+        terminal.say(
+            f"plan: the record at offset {offset} of partition {partition} was "
+            f"{identity.tenant_id}/{identity.event_key} ({identity.kind}), received in the minute "
+            f"{wire_text(missing.minute_us)}: not billed, and not lost any more"
+        )
+        terminal.confirm(
+            "This cannot be taken back.", yes=yes, command=f'{command} --reason "{why}"'
+        )
+        terminal.data(note_name(ledger, record, of_source, missing, why))
+    terminal.say(
+        f"to bill it all the same: `tailrace correct --tenant {identity.tenant_id} --event-key "
+        f"{identity.event_key} --delta … --key … --reason …`"
+    )
+
+
 def read_held(ledger: Connection) -> list[dict[str, Any]]:
     """Records that hold a partition or were decided on, the oldest first."""
     documents = []
     for line in ledger_rows(ledger, "held_records"):
         log_id, partition, offset, fingerprint, reason, size, worker, since_us, seen_us = line[:9]
-        skip_reason, actor, decided_us, receipt, parked, passed, now_us = line[9:]
-        decision = None
+        skip_reason, actor, decided_us, receipt, parked, passed, now_us = line[9:16]
+        decision, (tenant_id, event_key, named_by, named_receipt) = None, line[16:]
         if receipt is not None:
             decision = {
                 "reason": skip_reason,
@@ -118,31 +174,28 @@ def read_held(ledger: Connection) -> list[dict[str, Any]]:
                 "held_since": wire_text(since_us),
                 "seen_age_s": round((now_us - seen_us) / SECOND_US, 1),
                 "decision": decision,
+                "named": None
+                if named_receipt is None
+                else {
+                    "tenant_id": tenant_id,
+                    "event_key": event_key,
+                    "actor": named_by,
+                    "receipt": named_receipt,
+                },
             }
         )
     return documents
-
-
-def state_of(*, decided: bool, parked: bool, passed: bool) -> str:
-    """How far a record that held its partition has come.
-
-    Args:
-        decided: somebody decided to skip it.
-        parked: it is a dead letter.
-        passed: the ledger has facts from beyond it.
-    """
-    if not decided:
-        return "held"
-    if parked:
-        return "done"
-    return "contradicted" if passed else "skipped"
 
 
 def _why(record: dict[str, Any]) -> str:
     decision = record["decision"]
     if decision is None:
         return str(record["reason"])
-    return f"skipped by {decision['actor']}: {decision['reason']} (receipt {decision['receipt']})"
+    named = record["named"]
+    was = "" if named is None else f"; it was {named['tenant_id']}/{named['event_key']}"
+    return (
+        f"skipped by {decision['actor']}: {decision['reason']} (receipt {decision['receipt']}){was}"
+    )
 
 
 APPS = {"held": app}

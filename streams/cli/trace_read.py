@@ -65,13 +65,15 @@ class Journey:
 
     recorded: Recorded
     verdict: str = "unknown"
-    """accepted, review, dead, or unknown."""
+    """accepted, review, dead, skipped, or unknown."""
     basis: str = ""
     """What says so: a parked item, an entry, or the rules applied to the row again."""
     rule: str = ""
     series: Series | None = None
     meter: MeterVersion | None = None
     parked: Rows = field(default_factory=list)
+    named: Rows = field(default_factory=list)
+    """The skipped record that somebody said it was."""
     copies: Rows = field(default_factory=list)
     """Those of the parked items that are skipped copies: no verdict on the identity."""
     levels: Rows = field(default_factory=list)
@@ -110,13 +112,14 @@ def read_journey(
         journey.sealed_us = sealed[0]["sealed_us"] if sealed else None
     which = _which(journey)
     journey.parked = rows(ledger, "trace_parked", which)
+    journey.named = rows(ledger, "trace_named", {**which, "kind": recorded.kind})
     if recorded.event_id in copied:
         journey.copies = [item for item in journey.parked if item["skip_receipt"] is not None]
     journey.entries = rows(ledger, "trace_entries", which)
     if journey.series is not None:
         journey.levels = rows(ledger, "trace_level", which)
     _correct_by_facts(journey)
-    if journey.verdict in ("review", "dead") and not _own_entries(journey):
+    if journey.verdict in ("review", "dead", "skipped") and not _own_entries(journey):
         # Its window goes on without it: what the window became is another event's journey.
         journey.entries, journey.levels = [], []
     entries = {"entries": [entry["entry_id"] for entry in journey.entries]}
@@ -189,6 +192,10 @@ def _correct_by_facts(journey: Journey) -> None:
     if own:
         journey.verdict = own[0]["kind"]
         journey.basis = f"parked item {own[0]['parked_id']}"
+    elif journey.named:
+        named = journey.named[0]
+        journey.verdict, journey.rule = "skipped", named["reason"]
+        journey.basis = f"{named['actor']} (receipt {named['receipt']})"
 
 
 def _own_entries(journey: Journey) -> bool:

@@ -21,6 +21,7 @@ def steps(journey: Journey) -> list[Step]:
     return [
         *_recorded(journey),
         *_verdict(journey),
+        *_skipped(journey),
         *_window(journey),
         *_entries(journey),
         *_requests(journey),
@@ -57,6 +58,13 @@ def _verdict(journey: Journey) -> Iterator[Step]:
         if item["decided_us"] is not None:
             decision = f"{item['state']} by {item['decided_by']}: {item['why']}"
             yield Step(item["decided_us"], "decision", decision)
+
+
+def _skipped(journey: Journey) -> Iterator[Step]:
+    for named in journey.named:
+        place = f"{named['partition']}@{named['record_offset']}"
+        text = f"its record ({place}) was skipped, not billed; {named['actor']} named it"
+        yield Step(named["named_us"], "skipped", text)
 
 
 def _window(journey: Journey) -> Iterator[Step]:

@@ -31,10 +31,13 @@ GROUP_OF_CLASS: Final[Mapping[str, Group]] = {
     "review": "usage",
     "dead": "usage",
     "correction": "usage",
+    "skipped": "usage",
     "conflict": "conflict",
+    "skipped conflict": "conflict",
     "canary": "canary",
 }
-"""What the workers call a first verdict. Together the usage classes equal the usage kinds."""
+"""What the workers call a first verdict, and people where a record was skipped that nobody could
+read. Together the usage classes equal the usage kinds."""
 
 
 class UnknownClassError(Exception):

@@ -2,7 +2,8 @@
 
 In: what a skipped record says of itself, as far as it can be read, and the identities of a minute
 of which some have no verdict, or one too many. Out: those that were skipped, and those of which
-only a copy was. Nothing is guessed: a record that does not name its identity explains none.
+only a copy was. Nothing is guessed: a record that does not name its identity explains none, until
+a person names one that is missing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,39 @@ def say(record: bytes | None) -> Said:
         return Said()
     event_id = None if read.event_id is None else str(read.event_id)
     return Said(event_id, read.tenant_id, read.event_key)
+
+
+def state_of(*, decided: bool, parked: bool, passed: bool) -> str:
+    """How far a record that held its partition has come.
+
+    Args:
+        decided: somebody decided to skip it.
+        parked: it is a dead letter.
+        passed: the ledger has facts from beyond it.
+    """
+    if not decided:
+        return "held"
+    if parked:
+        return "done"
+    return "contradicted" if passed else "skipped"
+
+
+class Missing(NamedTuple):
+    """An identity without a verdict, singled out by its minute's digest."""
+
+    minute_us: int
+    identity: Identity
+
+
+def meant(missing: Iterable[Missing], said: Said) -> tuple[Missing, ...]:
+    """Those of the missing that agree with every name that is said."""
+    return tuple(
+        each
+        for each in missing
+        if said.event_id in {None, str(each.identity.event_id)}
+        and said.tenant_id in {None, each.identity.tenant_id}
+        and said.event_key in {None, each.identity.event_key}
+    )
 
 
 def explained(missing: Iterable[Identity], skipped: Iterable[Said]) -> tuple[Identity, ...]:

@@ -1,7 +1,8 @@
 """A record of a newer schema holds its partition until a person skips it; the others go on.
 
 As in a deployment where the outbox was upgraded before the workers. Nothing behind the record is
-admitted before the decision, all of it once afterwards, and audits go on naming what was skipped.
+admitted before the decision, all of it once afterwards. Audits call it lost until somebody has said
+which usage it was; then they list it as skipped and not billed, and prove the rest.
 """
 
 import os
@@ -72,6 +73,20 @@ def audit(stack: LiveStack) -> dict[str, Any]:
     return msgspec.json.decode(ran.stdout, type=dict[str, Any])
 
 
+def assert_named(stack: LiveStack, held: dict[str, Any], tenant: str) -> None:
+    """Somebody says which usage it was: it is neither lost nor billed from then on."""
+    order = ("held", "name", str(held["partition"]), str(held["offset"]))
+    said = stack.tailrace(*order, "--yes", "--reason", REASON)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert f"was {tenant}/from-the-future" in said.stdout
+    again = stack.tailrace(*order, "--yes", "--reason", REASON)
+    assert again.stdout.startswith("unchanged: "), again.stdout + again.stderr
+    found = audit(stack)
+    assert (found["findings"], found["lost"], found["double"]) == ([], 0, 0)
+    assert found["verdicts"]["skipped"] == 1
+    assert [record["named"]["event_key"] for record in found["skipped"]] == ["from-the-future"]
+
+
 @pytest.mark.drill(name="record-skipped")
 def test_a_skipped_record_lets_its_partition_go_on(stack: LiveStack) -> None:
     uses = list(scattered("skip", EVENTS, tenants=24, seed=95))
@@ -118,4 +133,8 @@ def test_a_skipped_record_lets_its_partition_go_on(stack: LiveStack) -> None:
     assert [(each["tenant_id"], each["event_key"]) for each in named] == [
         (newer, "from-the-future")
     ]
-    assert found["lost"] == 1
+    assert (found["lost"], found["skipped"][0]["offset"]) == (1, held["offset"])
+
+    assert_named(stack, held, newer)
+    assert_exact(stack, behind)
+    assert_exact(stack, beside)

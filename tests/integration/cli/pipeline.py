@@ -82,6 +82,10 @@ class Pipeline:
         self.newer: set[str] = set()
         """Event keys whose rows arrive in a version of the contract that nobody here can read, and
         are skipped."""
+        self.unreadable: set[str] = set()
+        """Event keys whose rows arrive as bytes that say nothing, and are skipped."""
+        self.late: set[str] = set()
+        """Of those that never arrive, event keys whose rows come after all."""
         self.astray: set[str] = set()
         """Event keys of whose rows a copy arrives on another partition than their own, where it is
         skipped."""
@@ -204,13 +208,14 @@ class Pipeline:
             number = home_partition(key.encode(), PARTITIONS)
             if (event_id, kind, emitted) in self._taken or number in self.held:
                 continue
-            self._taken.add((event_id, kind, emitted))
-            if event_key in self.lose:
+            if event_key in self.lose and event_key not in self.late:
                 continue
+            self._taken.add((event_id, kind, emitted))
             partition = self._partitions[number]
             values = [value, invented(value)] if event_key in self.invent else [value]
-            if event_key in self.newer:
-                values = [value.replace('"v": 1', '"v": 9')]
+            if event_key in self.newer | self.unreadable:
+                newer = value.replace('"v": 1', '"v": 9')
+                values = [newer if event_key in self.newer else "\u2026"]
                 await self._skip(ledger, partition, key.encode(), values[0].encode())
             if event_key in self.astray:
                 other = self._partitions[(number + 1) % PARTITIONS]

@@ -14,6 +14,7 @@ import pytest
 from streams.engine.partitioner import home_partition
 from tests.integration.cli.conftest import World, new_key
 from tests.integration.cli.pipeline import PARTITIONS
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -95,6 +96,85 @@ def test_what_a_person_skipped_is_listed_and_explains_what_is_lost(world: World)
     assert (finding["lost"], finding["skipped"], finding["exact"]) == (2, 1, True)
     named = {i["event_key"]: i["event_id"] for i in finding["identities"]}
     assert named["newer"] == record["event_id"]
+
+
+def test_what_nobody_can_read_is_named_and_neither_lost_nor_billed(world: World) -> None:
+    assert world.cli("customers", "map", "acme", "cus_acme").code == 0
+    world.pipeline.unreadable.add("blank")
+    world.pipeline.lose.add("swallowed")
+    for minutes, key in ((3, "blank"), (2, "swallowed")):
+        world.record_before("acme", key, minutes)
+    assert world.cli("audit").last == "lost 2 · double 0"
+    [record] = world.cli.json("audit", "audit")["skipped"]
+    assert (record["tenant_id"], record["named"]) == (None, None)
+    place = (str(record["partition"]), str(record["offset"]))
+    assert f"tailrace held name {' '.join(place)}" in world.cli("audit").err
+    command = ("held", "name", *place, "--reason", "its producer's log")
+
+    for options, why in (
+        ((), "2 recorded identities without a verdict are meant; without one: acme/blank, acme/sw"),
+        (("--event-key", "first"), "0 recorded identities"),
+        (("--tenant", "globex", "--event-key", "blank"), "0 recorded identities"),
+    ):
+        refused = world.cli(*command, *options, "--yes")
+        assert (refused.code, why in refused.err) == (2, True), refused
+    named_as = ("--tenant", "acme", "--event-key", "blank")
+    plan = world.cli(*command, *named_as)
+    assert (plan.code, "not billed, and not lost any more" in plan.err) == (2, True), plan
+    assert world.cli("audit").last == "lost 2 · double 0", "a plan names nothing"
+    done = world.cli(*command, *named_as, "--yes")
+    assert (done.code, "was acme/blank, by " in done.out) == (0, True), done
+    again = world.cli(*command, *named_as, "--yes")
+    assert (again.code, again.out.startswith("unchanged: done: offset")) == (0, True), again
+    other = world.cli(*command, "--tenant", "acme", "--event-key", "swallowed", "--yes")
+    assert (other.code, "it was acme/blank" in other.err) == (2, True), other
+
+    world.pipeline.late.add("swallowed")
+    until("the other row to come after all", lambda: world.cli("audit").code == 0)
+    audit = world.cli("audit")
+    assert audit.last == "lost 0 · double 0 · 1 skipped by decision, not billed", audit
+    document = world.cli.json("audit", "audit")
+    assert (document["verdicts"]["skipped"], document["findings"]) == (1, [])
+    assert document["skipped"][0]["named"]["event_key"] == "blank"
+    assert document["registry"]["sealed_before"] + document["registry"]["sealed_now"] >= 2
+    world.settled(3)
+    [journey] = world.cli.json("trace", "trace", "acme", "blank")["journeys"]
+    assert journey["verdict"]["class"] == "skipped"
+    assert "skipped" in [step["step"] for step in journey["steps"]]
+    [held] = world.cli.json("held_list", "held", "list")["records"]
+    assert (held["named"]["event_key"], held["state"]) == ("blank", "done")
+    assert "it was acme/blank" in world.cli("held", "list").out
+
+
+def test_a_record_that_names_itself_is_named_by_what_it_says_alone(world: World) -> None:
+    world.pipeline.newer.add("newer")
+    world.pipeline.lose.add("swallowed")
+    for minutes, key in ((3, "newer"), (2, "swallowed")):
+        world.record_before("acme", key, minutes)
+    assert world.cli("audit").code == 1
+    [record] = world.cli.json("audit", "audit")["skipped"]
+    command = ("held", "name", str(record["partition"]), str(record["offset"]), "--reason", "seen")
+
+    other = world.cli(*command, "--tenant", "acme", "--event-key", "swallowed", "--yes")
+    assert (other.code, "0 recorded identities" in other.err) == (2, True), other
+    assert world.cli(*command, "--yes").code == 0
+
+    audit = world.cli("audit")
+    assert audit.last == "lost 1 · double 0 · 1 skipped by decision, not billed", audit
+    assert "acme/swallowed" in audit.out
+
+
+def test_a_skip_that_is_a_verdict_needs_no_name(world: World) -> None:
+    world.pipeline.astray.add("copied")
+    world.record("acme", "copied")
+    until("the copy to be skipped", lambda: bool(world.cli.json("audit", "audit")["skipped"]))
+    [record] = world.cli.json("audit", "audit")["skipped"]
+
+    place = (str(record["partition"]), str(record["offset"]))
+    refused = world.cli("held", "name", *place, "--reason", "x", "--yes")
+    assert (refused.code, "the skip is its verdict" in refused.err) == (2, True), refused
+    nothing = world.cli("held", "name", place[0], "999", "--reason", "x", "--yes")
+    assert (nothing.code, "nothing was skipped" in nothing.err) == (2, True), nothing
 
 
 def test_a_skipped_copy_of_what_is_billed_is_no_second_verdict_on_it(world: World) -> None:

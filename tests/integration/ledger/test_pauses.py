@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 
 from streams.core.orders import HeldRecord
-from tests.integration.ledger.world import LOG, World, values
+from tests.integration.ledger.world import LOG, World, uuid_of, values
+from tests.support.postgres import lock_waiters
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
@@ -105,7 +108,7 @@ async def test_what_cannot_be_paused_is_refused_by_field_and_rule(
 async def test_no_claim_is_lent_once_a_pause_is_committed(world: World) -> None:
     """A claim under way holds the pause back; so when the pause returns, all is lent or none is."""
     await three_lanes(world)
-    began, waits = threading.Event(), "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    began = threading.Event()
 
     def pause() -> None:
         with world.database.connect() as other:
@@ -117,7 +120,7 @@ async def test_no_claim_is_lent_once_a_pause_is_committed(world: World) -> None:
         assert len(locked) == 3
         pausing = pool.submit(pause)
         assert began.wait(10)
-        until("the pause waits for the claim", lambda: world.value(waits) == 1)
+        until("the pause waits for the claim", lambda: lock_waiters(world.admin) == 1)
         assert not pausing.done()
         claiming.commit()
         pausing.result(10)
@@ -185,3 +188,50 @@ async def test_a_decision_to_skip_stands_for_ever(world: World) -> None:
     skip(world)
     with pytest.raises(psycopg.errors.RestrictViolation, match="append-only"):
         world.rows("DELETE FROM ledger.skip RETURNING 1")
+
+
+def name(world: World, receipt: int, event: str = "a", **changes: Any) -> Any:
+    named = {
+        "receipt": receipt, "source": "sandbox", "minute_us": 60_000_000, "kind": "usage",
+        "event_id": uuid_of(event), "tenant_id": "acme", "event_key": event, "content": "5",
+    } | changes  # fmt: skip
+    query = "SELECT * FROM ledger.name_skipped_v1(%s::json, 'its producer says so', 'ann')"
+    return world.rows(query, json.dumps(named))[0]
+
+
+async def skipped_unread(world: World, offset: int = 40) -> int:
+    """A record that nobody could read, skipped and dead-lettered; the receipt."""
+    await world.ledger.report_held(replace(HELD, offset=offset), "w1")
+    receipt = int(skip(world, offset=offset)[1])
+    await world.tell(parked=(world.parked(None, kind="dead", reason="malformed", offset=offset),))
+    return receipt
+
+
+async def test_a_skipped_record_is_named_once_and_as_one_identity(world: World) -> None:
+    receipt = await skipped_unread(world)
+
+    changed, named, by_whom, _, because = name(world, receipt)
+
+    assert (changed, by_whom, because) == (True, "ann", "its producer says so")
+    assert name(world, receipt)[:2] == (False, named)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="is acme/a already"):
+        name(world, receipt, "b")
+    other = await skipped_unread(world, 41)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        name(world, other)
+    assert name(world, other, "b")[0]
+
+
+async def test_only_a_skip_without_a_verdict_is_named(world: World) -> None:
+    await world.ledger.report_held(HELD, "w1")
+    receipt = skip(world)[1]
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="without a verdict"):
+        name(world, receipt)
+    await world.tell(parked=(world.parked("a", kind="dead", reason="malformed", offset=40),))
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="without a verdict"):
+        name(world, receipt)
+
+
+async def test_naming_needs_a_reason(world: World) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="say how you know"):
+        world.rows("SELECT * FROM ledger.name_skipped_v1('{}', ' ', 'ann')")

@@ -4,7 +4,15 @@ import pytest
 
 from streams.core.audit import NOTHING, Judgment, Tally
 from streams.core.audit_names import Identity
-from streams.core.skipped import Said, explained, say, without_skipped_copies
+from streams.core.skipped import (
+    Missing,
+    Said,
+    explained,
+    meant,
+    say,
+    state_of,
+    without_skipped_copies,
+)
 
 ID = "01234567-89ab-cdef-0123-456789abcdef"
 OTHER = "11234567-89ab-cdef-0123-456789abcdef"
@@ -31,6 +39,41 @@ OTHER = "11234567-89ab-cdef-0123-456789abcdef"
 )
 def test_a_record_says_what_it_can(record: bytes | None, said: Said) -> None:
     assert say(record) == said
+
+
+@pytest.mark.parametrize(
+    ("said", "keys"),
+    [
+        (Said(), ["k", "l"]),
+        (Said(ID), ["k"]),
+        (Said(OTHER, "acme", "k"), []),
+        (Said(None, "acme", "l"), ["l"]),
+        (Said(None, "globex"), []),
+        (Said(None, None, "k"), ["k"]),
+    ],
+)
+def test_a_person_means_what_agrees_with_every_name(said: Said, keys: list[str]) -> None:
+    missing = [
+        Missing(0, Identity(ID, "usage", "acme", "k", 1)),
+        Missing(1, Identity(OTHER, "usage", "acme", "l", 2)),
+    ]
+    assert [each.identity.event_key for each in meant(missing, said)] == keys
+
+
+@pytest.mark.parametrize(
+    ("decided", "parked", "passed", "state"),
+    [
+        (False, False, False, "held"),
+        (False, True, True, "held"),
+        (True, True, True, "done"),
+        (True, False, True, "contradicted"),
+        (True, False, False, "skipped"),
+    ],
+)
+def test_how_far_a_held_record_has_come(
+    decided: bool, parked: bool, passed: bool, state: str
+) -> None:
+    assert state_of(decided=decided, parked=parked, passed=passed) == state
 
 
 def test_only_what_names_itself_explains_and_only_itself() -> None:
