@@ -21,6 +21,7 @@ from streams.adapters.clock import Clock
 from streams.adapters.metrics import Sample, exposition
 from streams.adapters.probe import Probe
 from streams.agents.admit import WAITS_FOR_LEDGER, Admitter
+from streams.agents.attempt_memory import AttemptMemory
 from streams.agents.audit_watch import AuditWatch
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
@@ -30,6 +31,7 @@ from streams.agents.memory import PartitionMemory, memories_of
 from streams.agents.overdue import OverduePass, UnpunctualMetersError, overdue_samples
 from streams.agents.publish import Lent, Publisher, lent_max
 from streams.agents.rejections import Rejections, report_samples
+from streams.agents.samples import admit_samples, partition_samples, publish_samples
 from streams.engine.chunk import Chunk
 from streams.engine.errors import TableClosed
 from streams.engine.fail_stop import ExitCode, FailStop
@@ -61,6 +63,7 @@ class Parts:
     facts: FactSender
     holds: Holds
     publisher: Publisher
+    attempts: AttemptMemory
     overdue: OverduePass
     dead_letters: DeadLetterPump
     rejections: Rejections
@@ -162,9 +165,9 @@ class Service:
         self._start("publish", self._look)
         self._start("overdue", lambda: parts.overdue.keep_looking(parts.book, self._ledger_stands))
         self._start("dead_letters", self._pump)
-        sweep_s, known = float(self.settings.report_sweep_s), parts.facts.figures
+        sweep_s = float(self.settings.report_sweep_s)
         sweep = parts.rejections.keep_sweeping
-        self._start("reports", lambda: sweep(sweep_s, lambda: known.went_back is not None))
+        self._start("reports", lambda: sweep(sweep_s, self._ledger_went_back))
         parts.feeder.start(asyncio.get_running_loop(), self._put_chunk)
 
     async def _put_chunk(self, chunk: Chunk) -> None:
@@ -239,7 +242,16 @@ class Service:
         """Asked each time: a restored ledger would have amounts sent that Stripe has already."""
         parts = self._running
         memories = memories_of(parts.feeder.tables.values())
-        return parts.feeder.serving and await parts.facts.check(memories)
+        if not parts.feeder.serving:
+            return False
+        parts.attempts.learn(parts.feeder.notes or ())
+        # Both, so that whoever adopts sees all that is missing.
+        attempts_stand = await parts.attempts.stands()
+        return await parts.facts.check(memories) and attempts_stand
+
+    def _ledger_went_back(self) -> bool:
+        parts = self._running
+        return (parts.facts.figures.went_back or parts.attempts.went_back) is not None
 
     async def _look(self) -> None:
         parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
@@ -270,28 +282,16 @@ class Service:
         if self.parts is None:
             return
         parts = self.parts
-        admit, facts = parts.admitter.figures, parts.facts.figures
-        publish = parts.publisher.figures
-        yield "usage_records_total", None, admit.records
-        yield "usage_chunks_total", None, admit.chunks
-        for verdict, count in admit.verdicts.items():
-            yield "usage_verdicts_total", verdict, count
-        for partition, table in parts.feeder.tables.items():
-            yield "usage_partition_applied_offset", str(partition), table.applied
-            yield "usage_partition_told_offset", str(partition), table.acknowledged
-        for partition in parts.feeder.held:
-            yield "usage_partition_held", str(partition), 1
+        facts, publish = parts.facts.figures, parts.publisher.figures
+        yield from admit_samples(parts.admitter.figures)
+        yield from partition_samples(parts.feeder.tables, parts.feeder.held)
         yield "usage_fact_batches_total", None, facts.batches
         yield "usage_refused_readings_total", None, facts.refused_readings
         failures = facts.ledger_failures + publish.ledger_failures
         yield "usage_ledger_failures_total", None, failures
-        yield "usage_ledger_went_back", None, int(facts.went_back is not None)
+        yield "usage_ledger_went_back", None, int(self._ledger_went_back())
         yield "usage_catalogue_age_seconds", None, parts.book.age_s()
-        yield "usage_entries_cut_total", None, publish.cut
-        yield "usage_lanes_claimed_total", None, publish.claimed
-        yield "usage_attempts_total", None, publish.attempts
-        for state, count in publish.states.items():
-            yield "usage_settlements_total", state, count
+        yield from publish_samples(publish)
         yield from report_samples(parts.rejections.figures)
         for scope, count in parts.book.orders.pauses.items():
             yield "usage_publishing_paused", scope, count

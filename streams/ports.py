@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Protocol
 from streams.core.billing import CarryPass, Payer
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
-from streams.core.lane import Claim, Settlement
+from streams.core.lane import Claim, LastAttempt, Settlement, Standing
 from streams.core.observation import Observation
 from streams.core.orders import HeldRecord, Orders
 from streams.core.rejection import ErrorReport, UnreadableReport
@@ -116,6 +116,17 @@ class LaneLedger(Protocol):
 
     async def settle(self, settlement: Settlement) -> None:
         """Writes what an attempt did; a late answer of an expired claim is kept as well."""
+        ...
+
+
+class AttemptLedger(LaneLedger, Protocol):
+    """The same, and whether it still has what it once lent."""
+
+    async def attempt_stands(self, last: LastAttempt | None) -> Standing:
+        """Whether it has this attempt; halts publishing if not.
+
+        Raises `LedgerUnavailableError`.
+        """
         ...
 
 

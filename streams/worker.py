@@ -19,6 +19,7 @@ import uvloop
 from confluent_kafka import Producer
 
 from streams import topics
+from streams.adapters.attempt_file import AttemptFile
 from streams.adapters.clock import SystemClock
 from streams.adapters.kafka import OutputProducer, producer_config
 from streams.adapters.ledger import Ledger
@@ -26,6 +27,7 @@ from streams.adapters.ledger_pool import LedgerPool
 from streams.adapters.stripe import StripeSink
 from streams.adapters.stripe_events import StripeEvents
 from streams.agents.admit import Admitter
+from streams.agents.attempt_memory import AttemptMemory
 from streams.agents.audit_watch import AuditWatch
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
@@ -36,7 +38,7 @@ from streams.agents.publish import Publisher, PublishLimits
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Resource, Service
 from streams.core.identity import log_uuid
-from streams.core.instant import HOUR_US
+from streams.core.instant import HOUR_US, wire_text
 from streams.core.level import newer
 from streams.core.mark import earlier
 from streams.crash_points import CrashAt, crash_at, never
@@ -82,6 +84,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     )
     book = CatalogueBook(ledger, clock, settings.horizon_h * HOUR_US)
     holds = Holds(ledger, clock, name)
+    attempts = AttemptMemory(ledger, AttemptFile(Path(settings.data_dir)))
     admitter = Admitter(
         book, _outputs(settings), packed_log, clock, home_of(settings.partitions), holds.note
     )
@@ -100,6 +103,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
             clock=clock.elapsed_s,
             wall=lambda: wire_text(clock.now_us()),
             fail_stop=fail_stop,
+            note=attempts.note,
             crash_at=crash_hook(settings),
         ),
     )
@@ -108,7 +112,8 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         admitter=admitter,
         facts=FactSender(ledger, feeder.rebuild),
         holds=holds,
-        publisher=Publisher(ledger, sink, clock, limits, random.random),
+        publisher=Publisher(attempts, sink, clock, limits, random.random),
+        attempts=attempts,
         overdue=OverduePass(ledger.carry),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
         rejections=Rejections(ledger.rejections, StripeEvents(sink), clock),

@@ -347,9 +347,38 @@ BEGIN
 END
 $$;
 
+-- Whether this ledger has the attempt that a worker remembers, by number and begin; if not, it went
+-- back, and publishing halts unless a person has adopted it since. And the last attempt it has.
+CREATE FUNCTION ledger.attempt_stands_v1(remembered bigint, begun_us bigint)
+RETURNS TABLE (stands boolean, attempt_id bigint, started_us bigint)
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    stands := remembered IS NULL OR EXISTS (
+        SELECT FROM ledger.attempt a
+        WHERE a.attempt_id = remembered AND ledger.us(a.started_at) = begun_us);
+    IF NOT stands THEN
+        -- As for positions: not beside whoever adopts.
+        PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
+        stands := EXISTS (SELECT FROM ledger.adoption d WHERE d.adopted_at >= ledger.at(begun_us));
+    END IF;
+    IF NOT stands THEN
+        INSERT INTO ledger.halt (kind, detail)
+        VALUES ('ledger_went_back', jsonb_build_object('attempt_id', remembered,
+                                                       'started_at', ledger.at(begun_us)))
+        ON CONFLICT (kind) WHERE lifted_at IS NULL DO NOTHING;
+    END IF;
+    SELECT a.attempt_id, ledger.us(a.started_at) INTO attempt_id, started_us
+    FROM ledger.attempt a ORDER BY a.attempt_id DESC LIMIT 1;
+    RETURN NEXT;
+END
+$$;
+
 -- Take a restored ledger on: its workers tell again what is missing, and whatever may have been sent
 -- without its knowledge waits to be compared with Stripe's sums. NULL: there is nothing to adopt.
-CREATE FUNCTION ledger.adopt_v1(why text, who text) RETURNS bigint
+-- `declared`: a person says that it was restored, though no worker is left who remembers.
+CREATE FUNCTION ledger.adopt_v1(why text, who text, declared boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -364,7 +393,9 @@ BEGIN
     -- Claims take it shared: none is under way while the requests are taken out of their hands.
     PERFORM pg_advisory_xact_lock(ledger.mapping_lock_key());
     IF NOT EXISTS (SELECT FROM ledger.halt
-                   WHERE kind = 'ledger_went_back' AND lifted_at IS NULL) THEN
+                   WHERE kind = 'ledger_went_back' AND lifted_at IS NULL)
+       -- Declared twice in the same words it is the same restore.
+       AND (NOT declared OR EXISTS (SELECT FROM ledger.adoption a WHERE a.reason = why)) THEN
         RETURN NULL;
     END IF;
     PERFORM FROM ledger.lane l
@@ -411,17 +442,20 @@ REVOKE ALL ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestamptz
     ledger.cells_v1(bigint, bigint, text, text), ledger.note_readings_v1(json, bigint),
     ledger.insert_reconciled(bigint, timestamptz, timestamptz, bigint, bigint, json, timestamptz,
                              text),
-    ledger.settle_cell_v1(json, text, text), ledger.adopt_v1(text, text),
+    ledger.settle_cell_v1(json, text, text), ledger.adopt_v1(text, text, boolean),
+    ledger.attempt_stands_v1(bigint, bigint),
     ledger.note_went_back_v1(uuid, integer, bigint, bigint, json)
     FROM PUBLIC;
 GRANT SELECT ON ledger.doubt, ledger.summary_reading, ledger.went_back, ledger.adoption
     TO ledger_reader;
-GRANT EXECUTE ON FUNCTION ledger.note_went_back_v1(uuid, integer, bigint, bigint, json)
+GRANT EXECUTE ON FUNCTION ledger.note_went_back_v1(uuid, integer, bigint, bigint, json),
+    ledger.attempt_stands_v1(bigint, bigint)
     TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.note_readings_v1(json, bigint) TO ledger_service, ledger_finance;
 GRANT EXECUTE ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestamptz),
     ledger.cells_v1(bigint, bigint, text, text) TO ledger_reader;
-GRANT EXECUTE ON FUNCTION ledger.settle_cell_v1(json, text, text), ledger.adopt_v1(text, text)
+GRANT EXECUTE ON FUNCTION ledger.settle_cell_v1(json, text, text),
+    ledger.adopt_v1(text, text, boolean)
     TO ledger_finance;
 
 RESET ROLE;

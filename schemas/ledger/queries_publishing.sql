@@ -77,6 +77,11 @@ SELECT meter_event_id, sendable FROM ledger.freeze_v1(%(requests)s::json);
 -- Writes the attempts and lends the lanes; the ids of the attempts.
 SELECT array_agg(attempt_id) FROM ledger.lend_v1(%(events)s::bigint[], %(worker)s, %(lease_ms)s);
 
+-- name: attempt_stands
+-- Whether the attempt that is remembered is there, and the last one that is; halts if not.
+SELECT stands, attempt_id, started_us
+FROM ledger.attempt_stands_v1(%(attempt_id)s, %(started_us)s);
+
 -- name: lent
 -- The claims of attempts just written.
 SELECT m.lane_id, m.meter_event_id, a.attempt_id, m.customer, m.event_name, m.value,

@@ -89,6 +89,8 @@ WHERE b.adoption_id IS NULL ORDER BY l.log_topic, b.log_id, b.partition;
 -- Whether publishing is halted because the ledger went back, and what is unsettled.
 SELECT EXISTS (SELECT FROM ledger.halt
                WHERE kind = 'ledger_went_back' AND lifted_at IS NULL) AS halted,
+       (SELECT (detail ->> 'attempt_id')::bigint FROM ledger.halt
+        WHERE kind = 'ledger_went_back' AND lifted_at IS NULL) AS forgotten_attempt,
        (SELECT count(*) FROM ledger.meter_event
         WHERE state IN ('pending', 'ambiguous', 'dead')) AS unsettled,
        (SELECT count(*) FROM ledger.doubt
@@ -101,4 +103,4 @@ FROM ledger.adoption ORDER BY adoption_id DESC LIMIT 1;
 
 -- name: adopt
 -- Takes a restored ledger on; NULL: there is nothing to adopt.
-SELECT ledger.adopt_v1(%(reason)s, %(actor)s) AS adoption_id;
+SELECT ledger.adopt_v1(%(reason)s, %(actor)s, %(declared)s) AS adoption_id;

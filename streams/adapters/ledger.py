@@ -1,6 +1,6 @@
 """The ledger: one pool of connections, and what each part of the journey does with it.
 
-`Ledger` is what agents and commands hold; it is both their `FactsLedger` and their `LaneLedger`.
+`Ledger` is what agents and commands hold; it is both their `FactsLedger` and their `AttemptLedger`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ from streams.adapters.ledger_publishing import LedgerPublishing
 from streams.adapters.ledger_rejections import LedgerRejections
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
-from streams.core.lane import Claim, Settlement
+from streams.core.lane import Claim, LastAttempt, Settlement, Standing
 from streams.core.orders import HeldRecord, Orders
 
 __all__ = ["Ledger", "LedgerRefusedError", "open_ledger"]
@@ -69,6 +69,10 @@ class Ledger:
     async def claim(self, worker: str, limit: int, lease_s: int) -> list[Claim]:
         """See `LedgerPublishing.claim`."""
         return await self.publishing.claim(worker, limit, lease_s)
+
+    async def attempt_stands(self, last: LastAttempt | None) -> Standing:
+        """See `LedgerPublishing.attempt_stands`."""
+        return await self.publishing.attempt_stands(last)
 
     async def settle(self, settlement: Settlement) -> None:
         """See `LedgerPublishing.settle`."""

@@ -19,7 +19,7 @@ from streams.adapters.ledger_pool import (
 )
 from streams.adapters.together import Together
 from streams.core.dead_letter import DeadMeterEvent
-from streams.core.lane import Claim, Settlement
+from streams.core.lane import Claim, LastAttempt, Settlement, Standing
 from streams.core.meter_event import (
     Cell,
     MeterEvent,
@@ -85,6 +85,18 @@ class LedgerPublishing:
                 with the lease and the attempts count as possibly executed.
         """
         return await self._pool.run(lambda conn: self._claim(conn, worker, limit, lease_s))
+
+    async def attempt_stands(self, last: LastAttempt | None) -> Standing:
+        """Whether this ledger has an attempt, or was adopted since; if not, publishing is halted.
+
+        Raises:
+            LedgerUnavailableError: no answer.
+        """
+        attempt_id, started_us = last or (None, None)
+        values = {"attempt_id": attempt_id, "started_us": started_us}
+        rows = await self._pool.run(lambda conn: self._sql.rows(conn, "attempt_stands", values))
+        stands, *newest = rows[0]
+        return Standing(stands, None if newest[0] is None else LastAttempt(*newest))
 
     async def settle(self, settlement: Settlement) -> None:
         """Writes what an attempt did; a success counts however late it comes.

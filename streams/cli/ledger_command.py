@@ -35,6 +35,10 @@ def adopt(
         bool,
         typer.Option("--stripe/--no-stripe", help="Show what Stripe has and this ledger has not."),
     ] = True,
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="You restored it, though no worker is left to notice."),
+    ] = False,
     reason: Annotated[str | None, typer.Option(help="What happened; needed with --yes.")] = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -45,6 +49,9 @@ def adopt(
     that it does not know. With --yes --reason the workers tell again what is missing, requests that
     were under way count as in doubt, and nothing dated in the last 35 days is sent before
     `tailrace reconcile` has compared its hour. Done twice it changes nothing.
+
+    Workers notice by what they remember, on their disks and in the packed log. Where all of that
+    was lost together with the ledger, say so with --restored before the first worker starts.
     """
     stack = resolve(directory)
     settings = stack.need("ledger_dsn")
@@ -58,12 +65,12 @@ def adopt(
         partitions = reconcile_rows(ledger, "went_back")
         cells: Sequence[Line] = ()
         adopted = False
-        if state["halted"]:
+        if state["halted"] or restored:
             cells = _compared(stack, ledger) if stripe else ()
             if not as_json:
                 _show_plan(partitions, state, cells)
             if yes:
-                values = {"reason": reason, "actor": login_of(ledger)}
+                values = {"reason": reason, "actor": login_of(ledger), "declared": restored}
                 adopted = reconcile_rows(ledger, "adopt", values)[0]["adoption_id"] is not None
                 state = reconcile_rows(ledger, "adoption_state")[0]
         receipts = reconcile_rows(ledger, "adoptions")
@@ -88,6 +95,10 @@ def _show_plan(
     heads = ("topic", "partition", "ledger holds", "was confirmed")
     listed = [(p["topic"], p["partition"], p["stored"], p["acknowledged"]) for p in partitions]
     terminal.show_table(heads, listed)
+    if state["forgotten_attempt"] is not None:
+        terminal.data(
+            f"workers remember attempt {state['forgotten_attempt']}, which this ledger lacks"
+        )
     differing = [
         (line.subject, line.side.figures.recorded, line.observed - line.side.figures.recorded)
         for line in cells
@@ -143,6 +154,7 @@ def _document(
             }
             for p in partitions
         ],
+        "forgotten_attempt": state["forgotten_attempt"],
         "unsettled_requests": state["unsettled"],
         "cells_to_compare": state["cells_to_compare"],
         "cells": [line.document() for line in cells],

@@ -5,7 +5,7 @@ Out: the `Settlement` of that attempt, written in one ledger transaction.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 MeterEventState = Literal["pending", "recorded", "ambiguous", "dead", "superseded", "nothing"]
 DeadKind = Literal["refused", "exhausted", "ambiguous"]
@@ -42,6 +42,25 @@ class Claim:
     def idempotency_key(self) -> str:
         """Stripe's first layer; the identifier in it is how error reports are joined."""
         return f"{self.identifier}.g{self.key_generation}"
+
+
+class LastAttempt(NamedTuple):
+    """The last attempt of any lane, by number and the ledger's time when it began, microseconds.
+
+    Both together name one attempt for ever: a ledger that was restored gives the number again.
+    """
+
+    attempt_id: int
+    started_us: int
+
+
+class Standing(NamedTuple):
+    """What a ledger says of an attempt that a worker remembers."""
+
+    stands: bool
+    """It is there, or a person has adopted the ledger since; False: it went back."""
+    last: LastAttempt | None
+    """The last that the ledger has; None for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ class Assigned:
     """Records were dropped: nothing fetched counts until the position is set again."""
     committed: int = -2
     """Applied offset last committed to the group; below -1 for none."""
+    noted: str = ""
+    """The note that was committed with it."""
 
     high: int = -1
     """Offset after the log's last record, as of the latest fetch; -1 for unknown."""

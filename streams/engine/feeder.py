@@ -55,6 +55,8 @@ class Hooks:
     """The wall clock as people read it, for messages alone."""
     fail_stop: FailStop
     """Ends the process."""
+    note: Callable[[], str]
+    """What the service wants remembered beside the offsets; called from the feeder's thread."""
     crash_at: CrashAt = never
     """Hook of the drills."""
 
@@ -74,6 +76,8 @@ class Feeder:
         self._hand_over: HandOver | None = None
         self._broker_errors = BrokerErrors(hooks.clock, hooks.wall)
         self._committed_s = 0.0
+        self.notes: frozenset[str] | None = None
+        """What workers noted before this one began to serve; None until it was read."""
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -97,6 +101,7 @@ class Feeder:
             recover_one,
             self._hooks.fail_stop,
             records_max=self.settings.chunk_records_max,
+            note=self._hooks.note,
         )
         self._group = group
         self._hand_over = HandOver(
@@ -144,8 +149,8 @@ class Feeder:
 
     @property
     def serving(self) -> bool:
-        """Whether it is a member of the group and has read the state of all it was assigned."""
-        return self._group is not None and self._group.is_ready
+        """Whether it is a member of the group, and has read others' notes and its own state."""
+        return self.notes is not None and self._group is not None and self._group.is_ready
 
     def figures(self) -> Figures:
         """Progress and lag of every partition, and counts since the start."""
@@ -210,6 +215,8 @@ class Feeder:
             self._requests.get_nowait()()
         group.take_recovered()
         group.seek_back()
+        if self.notes is None:
+            self.notes = group.read_notes(self.settings.partitions)
         messages = group.consumer.consume(
             self.settings.chunk_records_max, self.settings.fetch_wait_s
         )

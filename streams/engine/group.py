@@ -17,10 +17,10 @@ from streams.engine.assigned import Assigned
 from streams.engine.data_dir import quarantine
 from streams.engine.errors import LogRefused, RecoveryCancelled, StateUnavailable
 from streams.engine.fail_stop import ExitCode, FailStop
-from streams.engine.group_offsets import GroupOffsets
+from streams.engine.group_offsets import GroupOffsets, carried
 from streams.engine.kafka_faults import error_of, text_of
 from streams.engine.log_reader import Cancelled
-from streams.engine.poison import Isolation, decode
+from streams.engine.poison import Isolation
 from streams.engine.table import PartitionTable
 
 _COMMITTED_TIMEOUT_S: Final = 5.0
@@ -50,10 +50,11 @@ class Group:
         fail_stop: FailStop,
         *,
         records_max: int,
+        note: Callable[[], str],
     ) -> None:
         self.consumer = consumer
         self.topic = topic
-        self.offsets = GroupOffsets(consumer, topic)
+        self.offsets = GroupOffsets(consumer, topic, note)
         self.assigned: dict[int, Assigned] = {}
         self.tables: dict[int, PartitionTable] = {}
         """Tables by partition; replaced, never changed, so any thread may walk it."""
@@ -164,12 +165,22 @@ class Group:
         except KafkaException as exception:
             log.warning("marks_unreadable", error=text_of(error_of(exception)))
             return False
-        assigned.isolation = Isolation(decode(found[0].metadata) if found else None)
+        assigned.isolation = Isolation(carried(found[0].metadata).mark if found else None)
         assigned.table = table
         assigned.recovering = False
         self._publish()
         log.info("recovered", partition=assigned.partition, applied=table.applied)
         return True
+
+    def read_notes(self, partitions: int) -> frozenset[str] | None:
+        """What was noted last with any partition, whoever owned it; None when it cannot be read."""
+        asked = [TopicPartition(self.topic, number) for number in range(partitions)]
+        try:
+            found = self.consumer.committed(asked, timeout=_COMMITTED_TIMEOUT_S)
+        except KafkaException as exception:
+            log.warning("notes_unreadable", error=text_of(error_of(exception)))
+            return None
+        return frozenset(filter(None, (carried(each.metadata).note for each in found)))
 
     def _recovery_failed(self, assigned: Assigned, error: BaseException) -> None:
         match error:

@@ -1,11 +1,13 @@
-"""Applied offsets → the group's offsets, with the marks of the poison rule as their metadata.
+"""Applied offsets → the group's offsets, with marks and notes as their metadata.
 
-Positions are never read from here: the state has its own. The group's offsets show lag and carry
-marks, and their commit is the one question that tells whether a member still counts.
+Positions are never read from here: the state has its own. The group's offsets show lag, carry the
+marks of the poison rule and a note that the service wants remembered when every disk is lost, and
+their commit is the one question that tells whether a member still counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -16,22 +18,50 @@ from streams.engine.poison import Mark
 log = structlog.get_logger("engine")
 
 
+class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What travels with a partition as metadata of the group's offset."""
+
+    mark: Mark | None = None
+    """Who is trying what."""
+    note: str = ""
+    """The service's own; it means nothing to the engine."""
+
+    def encode(self) -> str:
+        """Text for the offset's metadata."""
+        return msgspec.json.encode(self).decode()
+
+
+def carried(metadata: str | None) -> Carried:
+    """Read what travelled; nothing for anything else."""
+    try:
+        return msgspec.json.decode(metadata or "{}", type=Carried)
+    except msgspec.DecodeError:
+        return Carried()
+
+
 class GroupOffsets:
     """Commits of one topic. `ask` may be called from any thread."""
 
-    def __init__(self, consumer: Consumer, topic: str) -> None:
+    def __init__(self, consumer: Consumer, topic: str, note: Callable[[], str]) -> None:
+        """Args: the member, its topic, and what the service wants noted now (any thread)."""
         self._consumer = consumer
         self._topic = topic
+        self._note = note
 
     def commit(self, assigned: Iterable[Assigned], *, wait: bool) -> None:
         """Tell the group how far partitions are; for lag displays and marks, not for positions."""
-        offsets = []
+        offsets, note = [], self._note()
         for one in assigned:
-            if one.table is None or one.table.applied <= max(one.committed, -1):
+            if one.table is None:
                 continue
-            one.committed = applied = one.table.applied
-            carried = one.isolation.metadata(applied)
-            offsets.append(TopicPartition(self._topic, one.partition, applied + 1, carried))
+            applied = one.table.applied
+            moved = applied > max(one.committed, -1)
+            if not moved and note == one.noted:
+                continue
+            mark = one.isolation.after(applied) if moved else one.isolation.at(applied)
+            one.committed, one.noted = applied, note
+            text = Carried(mark, note).encode()
+            offsets.append(TopicPartition(self._topic, one.partition, applied + 1, text))
         if not offsets:
             return
         try:
@@ -47,7 +77,7 @@ class GroupOffsets:
         applied = assigned.table.applied if assigned.table is not None else None
         if applied is None:
             return True
-        text = mark.encode() if mark is not None else ""
+        text = Carried(mark, self._note()).encode()
         offset = TopicPartition(self._topic, assigned.partition, applied + 1, text)
         try:
             self._consumer.commit(offsets=[offset], asynchronous=False)
@@ -66,7 +96,6 @@ class GroupOffsets:
         if assigned.table is None:
             return
         applied = assigned.table.applied
-        mark = assigned.isolation.mark
-        text = mark.encode() if mark is not None and mark.applied == applied else ""
+        text = Carried(assigned.isolation.at(applied), self._note()).encode()
         offset = TopicPartition(self._topic, assigned.partition, applied + 1, text)
         self._consumer.commit(offsets=[offset], asynchronous=False)

@@ -33,20 +33,6 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tries: int = 0
     """How many workers tried that offset alone."""
 
-    def encode(self) -> str:
-        """Text for the offset's metadata."""
-        return msgspec.json.encode(self).decode()
-
-
-def decode(metadata: str | None) -> Mark | None:
-    """Read a mark; None for anything else, which then counts as no mark."""
-    if not metadata:
-        return None
-    try:
-        return msgspec.json.decode(metadata, type=Mark)
-    except msgspec.DecodeError:
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class Whole:
@@ -86,12 +72,16 @@ class Isolation:
         """The mark that is written now, as far as this worker knows."""
         return self._mark
 
-    def metadata(self, applied: int) -> str:
+    def after(self, applied: int) -> Mark | None:
         """What a commit of progress must carry: the mark, while records are handed over alone."""
         mark = self._mark
         if mark is not None and mark.starts >= SINGLE_FROM_START and applied < mark.until:
-            return mark.encode()
-        return ""
+            return mark
+        return None
+
+    def at(self, applied: int) -> Mark | None:
+        """What a commit without progress must leave as it is."""
+        return self._mark if self._mark is not None and self._mark.applied == applied else None
 
     def plan(self, applied: int, offset: int, last: int) -> Plan:
         """What to do with a chunk.

@@ -1,4 +1,4 @@
-"""The ledger is restored from a backup under a running worker: noticed, adopted, made good."""
+"""The ledger is restored from a backup under its workers: noticed, adopted, made good."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +8,14 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tests.support.attempts import whole
 from tests.support.books import (
     Books,
     assert_exact,
     await_settled,
     ledger_number,
     map_customers,
+    pending,
     scattered,
     settled,
     write,
@@ -97,4 +99,47 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
     assert len(stack.stand_in.oracle()) == sent, "all of it was there already"
     again = stack.tailrace("ledger", "adopt", *REASON)
     assert "nothing to adopt: receipt 1" in again.stdout
+    assert stack.tailrace("audit").stdout.rstrip().endswith("lost 0 · double 0")
+
+
+@pytest.mark.long
+@pytest.mark.drill(name="ledger-forgot-attempts")
+def test_a_ledger_that_forgot_nothing_but_what_was_sent_sends_none_of_it_again(
+    stack: LiveStack,
+) -> None:
+    """No position tells: all usage is in the backup. The restored ledger would send it once more,
+    its requests frozen anew, and the worker that sent it is gone as well."""
+    name = str(conninfo_to_dict(stack.facts["ledger_owner_dsn"])["dbname"])
+    books = Books()
+    paused = stack.tailrace("pause", "--all", "--reason", "drill: the backup is made now", "--yes")
+    assert paused.returncode == 0, paused.stderr
+    stack.start_worker("sender")
+    write(stack, scattered("quiet", 60, tenants=3, seed=37), books)
+    until("all of it waits", lambda: pending(stack, books) == whole(books), 60)
+    copy_ledger(stack, name, f"{name}_backup")
+    assert stack.tailrace("resume", "--all", "--reason", "drill: go on", "--yes").returncode == 0
+    await_settled(stack, books)
+    sent = len(stack.stand_in.oracle())
+    stack.stop_workers()
+    copy_ledger(stack, f"{name}_backup", name)
+
+    stack.start_worker("another")
+    until("publishing halted", lambda: halted(stack), 60)
+
+    assert ledger_number(stack, "SELECT count(*) FROM ledger.went_back") == 0
+    plan = stack.tailrace("ledger", "adopt")
+    assert "workers remember attempt" in plan.stdout, plan.stderr
+    with psycopg.connect(stack.facts["ledger_owner_dsn"], autocommit=True) as conn:
+        conn.execute("UPDATE ledger.setting SET value = '0' WHERE name LIKE 'reconcile_%'")
+    assert stack.tailrace("resume", "--all", "--reason", "drill: go on", "--yes").returncode == 0
+    assert "adopted: receipt 1" in stack.tailrace("ledger", "adopt", *REASON).stdout
+
+    def reconciled() -> bool:
+        ran = stack.tailrace("reconcile", *REASON)
+        assert ran.returncode in {0, 1}, ran.stderr
+        return settled(stack, books)
+
+    until("every cell settled", reconciled, 180)
+    assert_exact(stack, books)
+    assert len(stack.stand_in.oracle()) == sent, "all of it was there already"
     assert stack.tailrace("audit").stdout.rstrip().endswith("lost 0 · double 0")

@@ -103,6 +103,8 @@ class Membership:
         self._broker = broker
         self.members: list[Process] = []
         self.holders: dict[int, Process] = {}
+        self.notes: dict[int, str] = {}
+        """What was committed beside the offsets, by partition."""
 
     def join(self, process: Process) -> None:
         """Becomes a member; does nothing for one that is."""

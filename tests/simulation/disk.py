@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
+from streams.core.lane import LastAttempt
 from streams.engine import data_dir, recovery, table
 from streams.engine.errors import StateLocked
 from streams.engine.settlement import Pair
@@ -26,6 +27,7 @@ class Disk:
         self.stores: dict[str, Families] = {}
         self.open: set[str] = set()
         self.quarantined = 0
+        self.last_attempt: LastAttempt | None = None
 
     def table(self, topic: str, partition: int) -> "Place":
         """Where a table lies, as the data directory answers it."""
@@ -35,6 +37,15 @@ class Disk:
         """The machine is gone, and a new one takes its place."""
         self.stores.clear()
         self.open.clear()
+        self.last_attempt = None
+
+    def read(self) -> LastAttempt | None:
+        """The file of the last attempt, as `AttemptFile` reads it."""
+        return self.last_attempt
+
+    def write(self, last: LastAttempt) -> None:
+        """And writes it: a rename, which a SIGKILL does not undo."""
+        self.last_attempt = last
 
     def let_go(self) -> None:
         """The process that had it open is gone, and its locks with it."""

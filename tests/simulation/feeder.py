@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 HOUR_MS: Final = 3_600_000
 CHUNK_BYTES_MAX: Final = 1 << 20
 SETTLE_S: Final = 60.0
+COMMIT_S: Final = 1.0
 _UNMARKED: Final = Before(marked=False, mark=None)
 
 
@@ -46,6 +47,7 @@ class Feeder:
         self._outcomes = Outcomes(cast("Any", self), fail_stop)
         self._orders: list[int] = []
         self.assigned: dict[int, Assigned] = {}
+        self.notes: frozenset[str] | None = None
         outside, clock = worker.outside, worker.clock
         self._inquiry = TopicInquiry(cast("Any", self._broker), clock.elapsed_s, patience_s=15.0)
         horizon_ms = outside.settings.horizon_h * HOUR_MS
@@ -75,7 +77,7 @@ class Feeder:
 
     @property
     def serving(self) -> bool:
-        member = self._process in self._broker.group.members
+        member = self._process in self._broker.group.members and self.notes is not None
         return member and not any(a.table is None and not a.held for a in self.assigned.values())
 
     def resume(self, partition: int) -> None:
@@ -112,6 +114,8 @@ class Feeder:
                     self.discard(assigned)
                 self.assigned.clear()
                 group.join(self._process)
+            if self.notes is None:
+                self.notes = frozenset(filter(None, group.notes.values()))
             self._follow_orders()
             self._rebalance()
             fed = False
@@ -121,6 +125,13 @@ class Feeder:
             if not fed:
                 await self._broker.news(seen)
                 await asyncio.sleep(self._worker.outside.delay_s())
+
+    async def commit_notes(self) -> None:
+        """As the engine commits: once a second, what its worker wants noted."""
+        while True:
+            note = self._worker.parts.attempts.note()
+            self._broker.group.notes |= dict.fromkeys(self.tables, note)
+            await asyncio.sleep(COMMIT_S)
 
     def _follow_orders(self) -> None:
         while self._orders:

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from streams.agents.attempt_memory import AttemptMemory
 from tests.simulation.checks import violations
 from tests.simulation.ledger.rows import Tables
 from tests.simulation.run import quiet, run_seed
@@ -74,6 +75,51 @@ def _restored_with_nobody_who_remembers(world: World) -> float:
 
     world.later(2 * HOUR_S, keep)
     return 4 * HOUR_S
+
+
+def _restored_in_quiet_hours(world: World, *, new_machines: bool) -> float:
+    """Usage ends, its last windows are sent, and the ledger comes back from just before that.
+
+    No position moves meanwhile, and no canary: all that it has forgotten are attempts.
+    """
+    for number, tenant_id in enumerate(TENANTS):
+        world.map_customer(tenant_id, f"cus_{number}", 0)
+    world.writing = world.timeline.create_task(write(world, 1.0, 40))
+    backups: list[Tables] = []
+
+    def restore() -> None:
+        told = world.database.tables.positions
+        before = [b for b in backups if b.positions == told]
+        assert before, "every backup is older than the last fact"
+        assert len(before[0].attempts) < len(world.database.tables.attempts)
+        if new_machines:
+            for machine in world.machines:
+                world.kill(machine, 60.0)
+                machine.disk.lose()
+        world.restore(before[0])
+
+    for minute in range(300):
+        world.later(60.0 * minute, lambda: backups.append(world.database.backup()))
+    world.later(5 * HOUR_S, restore)
+    return 6 * HOUR_S
+
+
+@pytest.mark.parametrize("new_machines", [False, True])
+def test_a_ledger_that_forgot_nothing_but_attempts_is_noticed(new_machines: bool) -> None:
+    world = World(2)
+    world.run(partial(_restored_in_quiet_hours, new_machines=new_machines))
+    assert not violations(world)
+    assert world.database.tables.adoptions
+
+
+def test_that_is_what_the_memory_of_attempts_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never_asked(_: AttemptMemory) -> bool:
+        return True
+
+    monkeypatch.setattr(AttemptMemory, "stands", never_asked)
+    world = World(2)
+    world.run(partial(_restored_in_quiet_hours, new_machines=False))
+    assert "unnoticed" in {violation.name for violation in violations(world)}
 
 
 def test_a_restored_ledger_is_noticed_though_all_machines_are_new() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from streams import topics
 from streams.agents.admit import Admitter
+from streams.agents.attempt_memory import AttemptMemory
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
@@ -110,8 +111,9 @@ class Worker:
         )  # fmt: skip
         home = home_of(outside.broker.partitions)
         self.facts = FactSender(facts, self.feeder.rebuild)
+        attempts = AttemptMemory(publishing, disk)
         self.publisher = Publisher(
-            publishing, Sink(outside.stripe, self.process, outside.database), self.clock,
+            attempts, Sink(outside.stripe, self.process, outside.database), self.clock,
             PublishLimits(
                 name, settings.publish_lanes, settings.publish_lease_s, REQUEST_S,
                 settings.publish_rate_per_s,
@@ -125,6 +127,7 @@ class Worker:
             facts=self.facts,
             holds=holds,
             publisher=self.publisher,
+            attempts=attempts,
             overdue=cast("Any", _NothingOverdue()),
             dead_letters=DeadLetterPump(publishing, dead),
             rejections=Rejections(
@@ -157,6 +160,7 @@ class Worker:
             service._admit(service._admit_channel),
             *lanes,
             self.feeder.run(),
+            self.feeder.commit_notes(),
         ):
             self.process.spawn(body)
 

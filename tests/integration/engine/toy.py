@@ -173,5 +173,7 @@ class Worker:
         self.packed_log = clients.packed_log(engine)
         self.agent = ToyAgent(self.packed_log)
         self.fail_stop = fail_stop
-        hooks = Hooks(RULES, unknown_to_the_ledger, clock, fail_stop, crash_at)
+        hooks = Hooks(
+            RULES, unknown_to_the_ledger, clock, lambda: "now", fail_stop, lambda: "", crash_at
+        )
         self.feeder = Feeder(engine, hooks)

@@ -193,6 +193,25 @@ class Reconciling(People):
 
     # -- ledgers that went back --------------------------------------------------------------------
 
+    def attempt_stands(
+        self, attempt_id: int | None, started_us: int | None
+    ) -> list[tuple[bool, int | None, int | None]]:
+        """Whether an attempt is there, or the ledger was adopted since; and the last that is."""
+        tables = self.tables
+        stands = (
+            attempt_id is None
+            or started_us is None
+            or any(
+                (a.attempt_id, a.started_us) == (attempt_id, started_us) for a in tables.attempts
+            )
+            or any(a.from_us + REACH_US >= started_us for a in tables.adoptions)
+        )
+        if not stands and "ledger_went_back" not in tables.halts:
+            tables.halts["ledger_went_back"] = f"attempt {attempt_id}"
+            self.note("halted", attempt_id)
+        last = tables.attempts[-1] if tables.attempts else None
+        return [(stands, last.attempt_id if last else None, last.started_us if last else None)]
+
     def adopt(self) -> int | None:
         """A person takes a restored ledger on; None where there is nothing to adopt."""
         tables = self.tables

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -135,6 +135,22 @@ class Audits:
         return [AuditNote("shop", 1_000_000, 0, 0, 0)]
 
 
+class Attempts:
+    """What the worker remembers of the ledger's attempts."""
+
+    def __init__(self) -> None:
+        self.there = True
+        self.went_back: str | None = None
+        self.learnt: list[str] = []
+
+    def learn(self, notes: Iterable[str]) -> None:
+        self.learnt += notes
+
+    async def stands(self) -> bool:
+        self.went_back = None if self.there else "the ledger lacks attempt 7"
+        return self.there
+
+
 class Overdue:
     def __init__(self) -> None:
         self.figures = OverdueFigures()
@@ -156,6 +172,7 @@ class ServiceBench:
         self.facts, self.sweeper, self.overdue = Sender(), Sweeper(), Overdue()
         self.holds = Holds(self.ledger, self.clock, "w1")
         self.audits = AuditWatch(Audits(), self.clock)
+        self.attempts = Attempts()
         self.opened: list[str] = []
         self.service = Service(settings, self.make, self.clock, self.fail_stop)
 
@@ -166,6 +183,7 @@ class ServiceBench:
             facts=cast("Any", self.facts),
             holds=self.holds,
             publisher=cast("Any", self.publisher),
+            attempts=cast("Any", self.attempts),
             overdue=cast("Any", self.overdue),
             dead_letters=cast("Any", Pump()),
             rejections=cast("Any", self.sweeper),

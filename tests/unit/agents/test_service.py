@@ -116,6 +116,19 @@ async def test_nothing_is_published_once_the_ledger_went_back(
     assert dict(_plain(bench.service))["usage_ledger_went_back"] == 1
 
 
+async def test_nothing_is_published_while_the_ledger_lacks_what_was_sent(
+    bench: ServiceBench, rounds: list[float]
+) -> None:
+    assert bench.parts
+    bench.feeder.notes = frozenset({"[7,1]"})
+    bench.attempts.there = False
+    with pytest.raises(StoppedError):
+        await bench.service._look()
+    assert bench.publisher.looks == 0
+    assert "[7,1]" in bench.attempts.learnt
+    assert dict(_plain(bench.service))["usage_ledger_went_back"] == 1
+
+
 async def test_nothing_is_published_before_meters_and_customers_were_compared(
     bench: ServiceBench, rounds: list[float]
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.engine import poison
+from streams.engine.group_offsets import Carried, carried
 from streams.engine.poison import Alone, Held, Isolation, Mark, Whole
 
 
@@ -25,7 +25,7 @@ class Partition:
 
     def life(self, kills: Callable[[int, bool], bool], chunks: int = 10_000) -> bool:
         """One worker until it dies (True), is done, or has settled so many chunks."""
-        isolation = Isolation(poison.decode(self.metadata))
+        isolation = Isolation(carried(self.metadata).mark)
         for _ in range(chunks):
             if self.applied >= self.end or self.held:
                 return False
@@ -38,7 +38,7 @@ class Partition:
             if self.dies(plan, first, last, kills):
                 self.deaths += 1
                 return True
-            self.metadata = isolation.metadata(self.applied)
+            self.metadata = Carried(isolation.after(self.applied)).encode()
         return False
 
     def dies(
@@ -57,7 +57,7 @@ class Partition:
 
     def mark(self, isolation: Isolation, mark: Mark | None) -> None:
         if mark is not None:
-            self.metadata = mark.encode()
+            self.metadata = Carried(mark).encode()
             isolation.marked(mark)
 
     def run(self, kills: Callable[[int, bool], bool]) -> None:
@@ -135,9 +135,16 @@ def test_a_healthy_assignment_is_marked_once() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "x", "{}", '{"applied": "1"}', "[]", '{"applied":1}'])
 def test_other_metadata_counts_as_no_mark(text: str | None) -> None:
-    assert poison.decode(text) is None
+    assert carried(text) == Carried()
 
 
 def test_a_mark_survives_its_text() -> None:
     mark = Mark(7, 3, 99, 8, 2)
-    assert poison.decode(mark.encode()) == mark
+    assert carried(Carried(mark, "note").encode()) == Carried(mark, "note")
+
+
+def test_a_commit_without_progress_leaves_only_the_mark_of_its_place() -> None:
+    isolation = Isolation(Mark(7, 1, 99))
+    assert isolation.at(7) == Mark(7, 1, 99)
+    assert isolation.at(8) is None
+    assert Isolation(None).at(7) is None
