@@ -36,7 +36,8 @@ CREATE TABLE ledger.went_back (
     PRIMARY KEY (log_id, partition, acknowledged, stored)
 );
 
--- A restored ledger that was taken on: nothing dated inside is sent before its cell was compared.
+-- A restored ledger that was taken on: nothing dated inside is sent before its cell was compared. What
+-- begins later the ledger that was lost cannot have sent.
 CREATE TABLE ledger.adoption (
     adoption_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     from_at timestamptz NOT NULL,
@@ -407,7 +408,7 @@ BEGIN
 
     INSERT INTO ledger.adoption (from_at, until_at, quiet_from, actor, reason, detail)
     SELECT now() - ledger.interval_setting('adoption_reach'),
-           date_trunc('day', now()) + interval '2 days',
+           now() + ledger.interval_setting('reconcile_in_flight'),
            now() + ledger.interval_setting('reconcile_in_flight'),
            coalesce(who, session_user), why,
            jsonb_build_object('unsettled', unsettled, 'partitions', (

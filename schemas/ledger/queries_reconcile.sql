@@ -3,7 +3,8 @@
 -- name: cells
 -- The ledger's side of every cell of a range, as of now.
 SELECT customer, event_name, start_us, end_us, recorded, doubtful, in_flight, waiting,
-       waiting_negative, waiting_entries, reasons, ready, quiet_from_us
+       waiting_negative, waiting_entries, reasons, ready, quiet_from_us,
+       ledger.at(end_us) <= now() AS is_over
 FROM ledger.cells_v1(%(from_us)s, %(to_us)s, %(customer)s, %(event_name)s);
 
 -- name: lanes

@@ -15,7 +15,7 @@ from streams.cli.audit_registry import Span, Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
 from streams.cli.audit_stripe import HOUR_S, Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
-from streams.cli.errors import FINDING
+from streams.cli.errors import FINDING, TryAgainError
 from streams.cli.held import held_partitions
 from streams.cli.options import Dir, Json, duration_option
 from streams.cli.reconcile_run import REACH_DAYS
@@ -70,6 +70,7 @@ def audit(
         connected(stack.settings.source_dsn, "the service's database") as source,
         connected(stack.settings.ledger_dsn, "the ledger") as ledger,
     ):
+        _refuse_while_lost(ledger)
         name = row(source, "source_name")["source"]
         from_us = FIRST_US if since_us is None else clock.now_us() - since_us
         span, held = Span(name, from_us, open_us_max), held_partitions(stack.facts)
@@ -90,6 +91,15 @@ def audit(
     _show(report, as_json=as_json)
     if report.findings:
         raise typer.Exit(FINDING)
+
+
+def _refuse_while_lost(ledger: Connection) -> None:
+    """A ledger that went back is told nothing, so no canary would arrive."""
+    if any(halt["kind"] == "ledger_went_back" for halt in rows(ledger, "active_halts")):
+        raise TryAgainError(
+            "the ledger went back in time, so nothing can be judged yet",
+            fix="`tailrace ledger adopt`, then audit again",
+        )
 
 
 def _compare_stripe(

@@ -109,7 +109,8 @@ def _show_plan(
     terminal.say(
         f"plan: the workers of {len(listed)} partitions tell again what the ledger lacks; "
         f"{state['unsettled']} requests count as in doubt; what is dated in the last "
-        f"{REACH_DAYS} days waits until its hour was compared with Stripe"
+        f"{REACH_DAYS} days, up to now, waits until its hour was compared with Stripe: that hour "
+        "must be over, and Stripe's sum of it stand still"
     )
     terminal.say(
         "decisions, corrections and mappings made since the restored state are not in it: make "

@@ -122,13 +122,29 @@ WHERE lifted_at IS NULL ORDER BY since;
 
 -- name: settled_hours
 -- What Stripe must say per customer, event name and UTC hour, and what may or may not be in it yet.
-SELECT customer, event_name, (timestamp_s / 3600 * 3600)::bigint AS hour_s,
-       coalesce(sum(units) FILTER (WHERE state = 'recorded'), 0)::bigint AS units,
-       count(*) FILTER (WHERE (state IN ('pending', 'ambiguous') AND first_attempt_at IS NOT NULL)
-                           OR (state = 'dead' AND possibly_executed))::bigint AS doubtful
-FROM ledger.meter_event
-WHERE identifier IS NOT NULL AND timestamp_s >= %(from_s)s
-GROUP BY 1, 2, 3 ORDER BY 3, 1, 2;
+WITH requests AS (
+    SELECT customer, event_name, (timestamp_s / 3600 * 3600)::bigint AS hour_s,
+           coalesce(sum(units) FILTER (WHERE state = 'recorded'), 0)::bigint AS units,
+           count(*) FILTER (WHERE (state IN ('pending', 'ambiguous')
+                                   AND first_attempt_at IS NOT NULL)
+                               OR (state = 'dead' AND possibly_executed))::bigint AS doubtful
+    FROM ledger.meter_event
+    WHERE identifier IS NOT NULL AND timestamp_s >= %(from_s)s
+    GROUP BY 1, 2, 3
+), adopted AS (
+    -- What a lost ledger may have sent is in Stripe's sum or not, until it was compared.
+    SELECT d.customer, d.event_name, h.hour_s::bigint, count(*)::bigint AS doubtful
+    FROM ledger.doubt d
+    CROSS JOIN LATERAL generate_series(
+        extract(epoch FROM date_trunc('hour', d.window_start))::bigint,
+        extract(epoch FROM d.window_end)::bigint - 1, 3600) AS h(hour_s)
+    WHERE d.settled_at IS NULL AND d.reason LIKE 'ledger_adopted%%' AND h.hour_s >= %(from_s)s
+    GROUP BY 1, 2, 3
+)
+SELECT customer, event_name, hour_s, coalesce(r.units, 0)::bigint AS units,
+       (coalesce(r.doubtful, 0) + coalesce(a.doubtful, 0))::bigint AS doubtful
+FROM requests r FULL JOIN adopted a USING (customer, event_name, hour_s)
+ORDER BY hour_s, customer, event_name;
 
 -- name: status_meter_events
 -- Meter events by state.
@@ -150,6 +166,8 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
            AS entries_overdue,
        (SELECT count(*) FROM ledger.lane WHERE paused)::bigint AS lanes_paused,
        (SELECT count(*) FROM ledger.proposal WHERE state = 'open')::bigint AS proposals_open,
+       (SELECT count(*) FROM ledger.doubt
+        WHERE settled_at IS NULL AND reason LIKE 'ledger_adopted%%')::bigint AS cells_to_compare,
        ledger.us(now()) AS now_us;
 
 -- name: status_parked
@@ -253,8 +271,18 @@ FROM ledger.attempt WHERE meter_event_id = ANY (%(events)s::bigint[]) ORDER BY a
 
 -- name: trace_waiting
 -- Which of these entries no request covers yet, and what they wait for.
-SELECT entry_id, lane_id, ledger.us(due_at) AS due_us, ledger.us(deadline_at) AS deadline_us
-FROM ledger.uncovered WHERE entry_id = ANY (%(entries)s::bigint[]) ORDER BY entry_id;
+SELECT u.entry_id, u.lane_id, ledger.us(u.due_at) AS due_us,
+       ledger.us(u.deadline_at) AS deadline_us,
+       EXISTS (SELECT FROM ledger.doubt d JOIN ledger.lane l USING (customer, event_name)
+               WHERE l.lane_id = u.lane_id AND d.settled_at IS NULL
+                 AND d.reason LIKE 'ledger_adopted%%' AND d.window_start <= u.window_start
+                 AND d.window_end > u.window_start) AS doubted
+FROM ledger.uncovered u WHERE u.entry_id = ANY (%(entries)s::bigint[]) ORDER BY u.entry_id;
+
+-- name: trace_named
+-- Whether somebody said that a skipped record was this identity.
+SELECT partition, record_offset, kind, actor, reason, receipt, ledger.us(named_at) AS named_us
+FROM ledger.skip_name WHERE event_id = %(event_id)s AND kind = %(kind)s;
 
 -- name: trace_seal
 -- When the minute of an identity was proven.

@@ -40,6 +40,12 @@ class Side:
 NOTHING_KNOWN = Side(Figures(0))
 
 
+_UNREADY = {
+    True: "the workers still tell what the ledger forgot",
+    False: "it is not over yet, and compared as a whole",
+}
+
+
 def plain(value: Decimal) -> str:
     """A sum as people write it: exact, without zeros behind the point."""
     return f"{value.normalize():f}"
@@ -61,7 +67,7 @@ def side_of(row: Mapping[str, Any]) -> tuple[CellKey, Side]:
         waiting_negative=row["waiting_negative"],
         adopted=any(reason.startswith("ledger_adopted") for reason in row["reasons"]),
         noted=bool(row["reasons"]),
-        unready="" if row["ready"] else "the workers still tell what the ledger forgot",
+        unready="" if row["ready"] else _UNREADY[row["is_over"]],
         quiet_from_us=row["quiet_from_us"],
     )
     return key, Side(figures, tuple(row["waiting_entries"]), tuple(row["reasons"]))

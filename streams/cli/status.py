@@ -67,6 +67,7 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
             "entries_overdue": waiting["entries_overdue"],
             "lanes_paused": waiting["lanes_paused"],
             "proposals_open": waiting["proposals_open"],
+            "cells_to_compare": waiting["cells_to_compare"],
         },
         "parked": [
             {
@@ -212,6 +213,11 @@ def _remarks(figures: dict[str, Any]) -> list[str]:
         remarks.append("usage missed its invoice: `tailrace carry list`")
     if waiting["levels_held"]:
         remarks.append(f"{waiting['levels_held']} series are held: `tailrace audit`")
+    if waiting["cells_to_compare"]:
+        remarks.append(
+            f"{waiting['cells_to_compare']} cells wait until Stripe's sums were compared with the "
+            "ledger that was adopted: `tailrace reconcile`"
+        )
     if waiting["proposals_open"]:
         remarks.append(
             f"{waiting['proposals_open']} corrections wait for another login: "

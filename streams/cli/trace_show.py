@@ -98,6 +98,9 @@ def _why_waiting(waiting: dict[str, Any], journey: Journey) -> Step:
         tenant = journey.recorded.tenant_id
         text = f"held: no customer is mapped; `tailrace customers map {tenant} cus_…`"
         return Step(None, "waits", text)
+    if waiting["doubted"]:
+        text = "the ledger was adopted: `tailrace reconcile` compares its hour with Stripe first"
+        return Step(None, "waits", text)
     return Step(waiting["due_us"], "waits", "its request is made when its lane's turn comes")
 
 

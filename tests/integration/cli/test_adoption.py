@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from psycopg import sql
@@ -101,11 +102,18 @@ def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
     assert sum(int(c["stripe"]) - int(c["recorded"]) for c in plan["cells"]) == 9
     assert halted(world), "a plan changes nothing"
     assert sent(world) == 21
+    early = world.cli("audit")
+    assert (early.code, "`tailrace ledger adopt`, then audit again" in early.err) == (75, True)
 
     adopted = world.cli(*ADOPT)
     assert (adopted.code, adopted.last) == (0, "adopted: receipt 1, restored the backup")
     until("the workers told it again", lambda: held_units(world) == 12, deadline_s=20)
     assert sent(world) == 21, "what was told again waits"
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
+    assert world.cli.json("audit", "audit")["stripe"]["open"] >= 1
+    assert world.cli.json("status", "status")["waiting"]["cells_to_compare"] >= 1
+    assert "wait until Stripe's sums were compared" in world.cli("status").err
     reconciled(world)
     world.settled(24)
 
@@ -141,6 +149,21 @@ def test_new_hours_go_on_while_old_ones_wait(restored: World) -> None:
     world.record("acme", new_key(), metric="exports", back="0 min")
     until("usage of after the adoption is sent", lambda: sent(world) == 24)
     assert held_units(world) == 9
+
+
+def test_what_begins_after_the_adoption_the_lost_ledger_cannot_have_sent(restored: World) -> None:
+    world = restored
+    until("the workers noticed", lambda: halted(world))
+    assert world.cli(*ADOPT).code == 0
+    reach = "SELECT until_at - adopted_at FROM ledger.adoption"
+    assert world.value(world.ledger, reach) == timedelta(minutes=10), "its requests in flight"
+    key = new_key()
+    world.record("acme", key, metric="exports", back="0 min")
+    until("it waits with its hour", lambda: held_units(world) == 12, deadline_s=20)
+    assert "compares its hour with Stripe first" in world.cli("trace", "acme", key).out
+    cells = world.cli.json("reconcile", "reconcile")["cells"]
+    nexts = {c["next"] for c in cells if (c["event_name"], c["held"]) == ("exports", "3")}
+    assert nexts == {"it is not over yet, and compared as a whole"}
 
 
 def test_a_ledger_that_never_went_back_has_nothing_to_adopt(world: World) -> None:

@@ -95,6 +95,7 @@ class Reconciling(People):
             "reasons": sorted(d.reason for d in doubts),
             "ready": not adopted or self._is_complete(key),
             "quiet_from_us": max(quiet_us, default=0),
+            "is_over": self.now_us >= key[2] + HOUR_US,
         }  # fmt: skip
 
     def _waiting(self, key: CellKey) -> list[int]:
@@ -219,7 +220,7 @@ class Reconciling(People):
             return None
         unsettled = [m for m in tables.meter_events if m.open or m.state == "dead"]
         number = len(tables.adoptions) + 1
-        until_us = self.now_us - self.now_us % DAY_US + 2 * DAY_US
+        until_us = self.now_us + IN_FLIGHT_US
         tables.adoptions.append(
             Adoption(number, self.now_us - REACH_US, until_us, self.now_us + IN_FLIGHT_US)
         )
