@@ -43,8 +43,8 @@ WHERE (%(entries)s::bigint[] IS NULL OR c.entry_id = ANY (%(entries)s::bigint[])
 ORDER BY c.carried_at DESC, c.entry_id LIMIT %(limit)s;
 
 -- name: carry_entry
--- A person's decision on one overdue entry; the row of it.
-SELECT entry_id, out_entry_id, in_entry_id, reference
+-- A person's decision on one overdue entry; the row of it, whose it is, and whether it was made now.
+SELECT out_entry_id, in_entry_id, reference, actor, carried_at = now() AS fresh
 FROM ledger.carry_entry(%(entry)s, %(reason)s, %(elsewhere)s, %(payer)s);
 
 -- name: deadlines

@@ -176,7 +176,7 @@ WHERE action = 'end' AND detail -> 'corrections' @> to_jsonb(%(entry)s::bigint) 
 
 -- name: approve_proposal
 -- The second pair of eyes; gives the entry.
-SELECT ledger.approve_proposal(%(proposal)s, %(reason)s) AS entry_id;
+SELECT ledger.approve_proposal(%(proposal)s, %(reason)s, %(into)s) AS entry_id;
 
 -- name: reject_proposal
 -- Turns a proposal down, or takes one's own back.

@@ -2269,8 +2269,10 @@ BEGIN
 END
 $$;
 
--- The second pair of eyes. What has changed since the proposal is looked at afresh.
-CREATE FUNCTION ledger.approve_proposal(wanted bigint, why text) RETURNS bigint
+-- The second pair of eyes. What has changed since the proposal is looked at afresh; `choice` is asked
+-- where the window's invoice has closed since.
+CREATE FUNCTION ledger.approve_proposal(wanted bigint, why text, choice text DEFAULT NULL)
+RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -2282,9 +2284,13 @@ BEGIN
         RAISE EXCEPTION 'proposal: % is your own, %', wanted, session_user
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Another login of finance approves it; yours can only reject it.';
+    ELSIF choice <> p.choice THEN
+        RAISE EXCEPTION 'into: % was proposed, by %', p.choice, p.proposed_by
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Leave --into out, or reject the proposal and propose another one.';
     END IF;
     made := ledger.book_correction(p.tenant_id, p.metric, p.instant, p.units, p.correction_key,
-                                   p.reason, p.target_event_id, p.choice, p);
+                                   p.reason, p.target_event_id, coalesce(p.choice, choice), p);
     UPDATE ledger.proposal q SET state = 'approved', decided_by = session_user, decided_at = now(),
         why = approve_proposal.why, entry_id = made WHERE q.proposal_id = wanted;
     RETURN made;
@@ -2329,8 +2335,10 @@ LANGUAGE sql STABLE
 AS $$
     SELECT CASE
         WHEN m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN CASE
-            -- Whatever a person believes of it: the same identifier cannot count twice.
-            WHEN now() < m.first_attempt_at + ledger.interval_setting('doubt_resend')
+            -- Whatever a person believes of it: the same identifier cannot count twice. One that
+            -- Stripe took back is spent.
+            WHEN m.rejected_at IS NULL
+                 AND now() < m.first_attempt_at + ledger.interval_setting('doubt_resend')
                  AND NOT coalesce(m.deadline_at <= now(), false)
                  AND NOT ledger.request_changed(m) THEN 'resend'
             WHEN btrim(coalesce(proof, '')) = '' THEN 'doubtful'
@@ -2353,7 +2361,7 @@ REVOKE ALL ON FUNCTION ledger.guard_proposal(),
     ledger.check_correction(text, text, text),
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.propose_correction(text, text, timestamptz, bigint, text, text, uuid, text),
-    ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text),
+    ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text, text),
     ledger.reject_proposal(bigint, text), ledger.request_changed(ledger.meter_event),
     ledger.redrive_course(ledger.meter_event, text)
     FROM PUBLIC;
@@ -2367,7 +2375,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.propose_correction(text, text, timestamptz, bigint, text, text, uuid, text),
-    ledger.approve_proposal(bigint, text), ledger.reject_proposal(bigint, text)
+    ledger.approve_proposal(bigint, text, text), ledger.reject_proposal(bigint, text)
     TO ledger_finance;
 
 -- What Stripe accepted and took back later: error reports, the requests they name, and the cells in

@@ -181,8 +181,10 @@ def _decide(ledger: Connection, line: Overdue, decision: dict[str, str | None]) 
         terminal.data(f"refused: {shown.what}")
         terminal.say(f"  next: {shown.fix}")
         return False
-    _, out_entry, in_entry, elsewhere = rows[0]
-    terminal.data(_moved(line.entry, line.units, out_entry, in_entry, elsewhere))
+    out_entry, in_entry, elsewhere, actor, fresh = rows[0]
+    moved = _moved(line.entry, line.units, out_entry, in_entry, elsewhere)
+    # Somebody else may have decided since the plan was read, and otherwise.
+    terminal.data(moved if fresh else f"unchanged: {moved}, by {actor}")
     return True
 
 

@@ -126,6 +126,7 @@ def list_corrections(
 def approve(
     proposal: Proposal,
     directory: Dir = None,
+    into: Into = None,
     reason: Reason = None,
     yes: Yes = False,
 ) -> None:
@@ -140,9 +141,9 @@ def approve(
             known["tenant_id"], known["metric"], known["instant_us"], int(known["units"]),
             known["correction_key"], known["target"],
         )  # fmt: skip
-        plan = _plan(ledger, wanted, None if known["into"] is None else Where(known["into"]))
+        plan = _plan(ledger, wanted, into or (known["into"] and Where(known["into"])))
         with ledger.transaction(force_rollback=not yes):
-            values = {"proposal": proposal, "reason": why}
+            values = {"proposal": proposal, "reason": why, "into": into.value if into else None}
             entry = decision_rows(ledger, "approve_proposal", values)[0]["entry_id"]
             ended = _ended_by(ledger, entry)
         for line in lines(wanted, plan, known["reason"]):

@@ -97,6 +97,7 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
             return
         wanted["actor"] = login_of(ledger)
         wanted |= _cycle(ledger, settings, wanted)
+        _warn_of_other_cycles(ledger, wanted)
         if known:
             terminal.say(
                 f"plan: {tenant} moves from {known[-1].customer} to {customer}, from "
@@ -130,6 +131,13 @@ def _cycle(ledger: Connection, settings: Settings, wanted: dict[str, Any]) -> di
         cycle = cycle_at_stripe(settings, wanted["customer"], now_us)
     else:
         cycle = BillingCycle(wanted["anchor_us"], wanted["billing_interval"])
+    told_by_stripe = cycle is not None
+    if cycle is None and (other := _payers(ledger, wanted)):
+        same = other[-1]
+        cycle = BillingCycle(same.anchor_us or 0, same.billing_interval or "")
+        grace_us = same.grace_us if grace_us is None else grace_us
+        wanted["grace_us"] = grace_us
+        terminal.say(f"billing cycle of {same.customer} as {same.tenant_id} is mapped to it")
     if cycle is None:
         if grace_us is not None:
             raise UsageProblemError(
@@ -143,11 +151,35 @@ def _cycle(ledger: Connection, settings: Settings, wanted: dict[str, Any]) -> di
     cycles.refuse_impossible(cycle)
     payer = Payer(wanted["tenant_id"], wanted["customer"], cycle.grace_us, margin_us)
     cycles.refuse_unpunctual(ledger, payer)
-    if wanted["anchor_us"] is None:
+    if wanted["anchor_us"] is None and told_by_stripe:
         terminal.say(
             f"billing cycle read from Stripe: {cycle.interval} from {wire_text(cycle.anchor_us)}"
         )
     return {"anchor_us": cycle.anchor_us, "billing_interval": cycle.interval}
+
+
+def _payers(ledger: Connection, wanted: dict[str, Any]) -> list[Mapped]:
+    """Other tenants that the same customer pays for now, with their billing cycle."""
+    newest = {line.tenant_id: line for line in _mappings(ledger)}
+    newest.pop(wanted["tenant_id"], None)
+    return [
+        line
+        for line in sorted(newest.values(), key=lambda line: line.effective_from_us)
+        if line.customer == wanted["customer"] and line.anchor_us is not None
+    ]
+
+
+def _warn_of_other_cycles(ledger: Connection, wanted: dict[str, Any]) -> None:
+    """A customer has one billing cycle: of two that are recorded, one has wrong deadlines."""
+    mine = (wanted["anchor_us"], wanted["billing_interval"], wanted["grace_us"])
+    for line in _payers(ledger, wanted):
+        if line[3:6] != mine:
+            terminal.say(
+                f"{line.tenant_id} has another billing cycle for {line.customer}: "
+                f"{line.billing_interval} from {instant_text(line.anchor_us)}; one of the two has "
+                f"wrong deadlines: map it anew with `tailrace customers map {line.tenant_id} "
+                f"{line.customer} --anchor … --interval …`"
+            )
 
 
 _CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -76,6 +77,42 @@ def test_a_grace_that_meters_cannot_make_is_refused_before_any_worker_would(worl
     assert "meter api_calls: usage may be 24 h 15 min on its way" in refused.err
     assert "raise the finalisation grace in Stripe" in refused.err
     assert world.cli.json("customers_list", "customers", "list")["mappings"] == []
+
+
+def test_a_second_tenant_of_a_customer_has_its_billing_cycle_and_another_one_is_told(
+    world: World,
+) -> None:
+    punctual(world)
+    options = cycle(world, timedelta(days=1), grace="2h")
+    assert world.cli("customers", "map", "acme", "cus_a", *options).code == 0
+
+    second = world.cli("customers", "map", "bolt", "cus_a")
+
+    assert (second.code, "billing cycle of cus_a as acme is mapped" in second.err) == (0, True)
+    assert "another billing cycle" not in second.err
+    other = cycle(world, timedelta(days=2))
+    third = world.cli("customers", "map", "coop", "cus_a", *other)
+    assert third.code == 0
+    assert "acme has another billing cycle for cus_a" in third.err
+    listed = world.cli.json("customers_list", "customers", "list")["mappings"]
+    cycles = {m["tenant_id"]: (m["anchor"], m["interval"], m["grace_s"]) for m in listed}
+    assert cycles["bolt"] == cycles["acme"] != cycles["coop"]
+
+
+def test_whoever_loses_a_race_of_deciding_is_told_whose_decision_stands(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (waiting,) = miss(world)
+    entry = str(waiting["entry"])
+
+    def decided_meanwhile(*_: object) -> None:
+        with world.ledger.connect() as admin:
+            admin.execute("SELECT ledger.carry_entry(%s, 'an invoice item', 'ii_1')", (entry,))
+
+    monkeypatch.setattr("streams.cli.carry._plan", decided_meanwhile)
+    lost = world.cli("carry", "apply", entry, "--reason", "into the next", "--yes")
+    assert lost.code == 0
+    assert re.fullmatch(rf"unchanged: entry {entry}: -3 in entry \d+, ii_1, by \w+", lost.last)
 
 
 def test_meters_check_and_apply_refuse_what_no_worker_would_start_by(world: World) -> None:

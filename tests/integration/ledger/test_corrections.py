@@ -137,6 +137,31 @@ async def test_a_proposal_is_looked_at_afresh_when_it_is_approved(world: World) 
     assert world.rows("SELECT state FROM ledger.proposal") == [("open",)]
 
 
+async def test_whoever_approves_says_where_it_goes_once_its_invoice_has_closed(
+    world: World,
+) -> None:
+    await world.map()
+    at = world.series().window_start_us
+    number = as_person(world, "ann", PROPOSE, at, 5000, "t1")
+    world.admin.execute("ALTER TABLE ledger.customer DISABLE TRIGGER append_only")
+    world.admin.execute(
+        "UPDATE ledger.customer SET anchor = date_trunc('second', now()) - interval '1 minute',"
+        " billing_interval = 'month', grace = interval '0'"
+    )
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="reaches its own invoice no"):
+        as_person(world, "ben", "approve_proposal(%s, 'yes')", number)
+    as_person(world, "ben", "approve_proposal(%s, 'yes', 'carry')", number)
+
+    assert world.rows("SELECT state, choice FROM ledger.proposal") == [("approved", None)]
+    assert world.rows("SELECT detail ->> 'into' FROM ledger.decision") == [("carry",)]
+    chosen = as_person(
+        world, "ann", PROPOSE.replace("twice')", "twice', NULL, 'own')"), at, 5000, "t2"
+    )
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="own was proposed"):
+        as_person(world, "ben", "approve_proposal(%s, 'yes', 'carry')", chosen)
+
+
 async def test_only_the_owner_sets_the_limit_and_a_metrics_own_wins(world: World) -> None:
     at = world.series().window_start_us
     limit = "SELECT ledger.set_correction_limit(%s, %s, 'agreed with finance')"

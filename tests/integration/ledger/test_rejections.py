@@ -401,7 +401,7 @@ PLANTS = {
     "settle_v1": ("AND m.rejected_at IS NULL", ""),
     "doubt_unnamed_v1": ("> 0 THEN", "> 9 THEN"),
     "take_back_v1": ("IF d.dead_kind IS NOT NULL THEN", "IF false THEN"),
-    "redrive_course": ("OR m.rejected_at IS NOT NULL OR", "OR"),
+    "redrive_course": ("WHEN m.rejected_at IS NOT NULL OR", "WHEN"),
 }
 
 
