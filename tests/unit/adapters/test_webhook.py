@@ -40,6 +40,8 @@ def opened(body: bytes, signature: str | None, secret: str = SECRET) -> Told | R
         (BODY, lambda: None, RefusedCall("signature")),
         (BODY, lambda: "", RefusedCall("signature")),
         (BODY, lambda: "nonsense", RefusedCall("signature")),
+        (BODY, lambda: signed(BODY).split("v1=")[0] + "v1=éé", RefusedCall("signature")),
+        (BODY, lambda: signed(BODY) + "\udce9", RefusedCall("signature")),
         (BODY, lambda: signed(BODY, "whsec_other"), RefusedCall("signature")),
         (BODY, lambda: signed(BODY + " "), RefusedCall("signature")),
         (BODY, lambda: signed(BODY, late_s=400), RefusedCall("signature")),
