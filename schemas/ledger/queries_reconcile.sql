@@ -2,7 +2,7 @@
 
 -- name: cells
 -- The ledger's side of every cell of a range, as of now.
-SELECT customer, event_name, start_us, end_us, recorded, doubtful, in_flight, waiting,
+SELECT customer, event_name, start_us, end_us, recorded, doubtful, reported, in_flight, waiting,
        waiting_negative, waiting_entries, reasons, ready, quiet_from_us,
        ledger.at(end_us) <= now() AS is_over
 FROM ledger.cells_v1(%(from_us)s, %(to_us)s, %(customer)s, %(event_name)s);
@@ -68,6 +68,10 @@ WHERE a.action = 'reconcile'
   AND (%(customer)s::text IS NULL OR a.detail ->> 'customer' = %(customer)s)
   AND (%(event_name)s::text IS NULL OR a.detail ->> 'event_name' = %(event_name)s)
 ORDER BY a.audit_id;
+
+-- name: take_back_unnamed
+-- Takes back what Stripe rejected and did not name: taken_back or moved.
+SELECT ledger.take_back_unnamed_v1(%(told)s::json, %(reason)s, %(actor)s) AS outcome;
 
 -- name: dated
 -- The latest date of requests.

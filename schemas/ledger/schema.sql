@@ -2894,7 +2894,7 @@ CREATE FUNCTION ledger.cells_v1(
     from_us bigint, to_us bigint, wanted_customer text, wanted_meter text
 ) RETURNS TABLE (
     customer text, event_name text, start_us bigint, end_us bigint, recorded bigint,
-    doubtful json, in_flight bigint, waiting bigint, waiting_negative bigint,
+    doubtful json, reported json, in_flight bigint, waiting bigint, waiting_negative bigint,
     waiting_entries bigint[], reasons text[], ready boolean, quiet_from_us bigint
 )
 LANGUAGE sql STABLE
@@ -2920,7 +2920,8 @@ AS $$
     ), doubts AS (
         SELECT d.customer, d.event_name, ledger.cell_start(d.event_name, d.window_start) AS start,
                array_agg(DISTINCT d.reason) AS reasons,
-               max(d.noted_at) FILTER (WHERE d.reason LIKE 'ledger_adopted%') AS adopted_at
+               max(d.noted_at) FILTER (WHERE d.reason LIKE 'ledger_adopted%') AS adopted_at,
+               bool_or(d.report IS NOT NULL) AS reported
         FROM ledger.doubt d
         WHERE d.settled_at IS NULL
           AND d.window_start >= ledger.at(from_us) AND d.window_start < ledger.at(to_us)
@@ -2931,6 +2932,13 @@ AS $$
     SELECT coalesce(r.customer, d.customer), coalesce(r.event_name, d.event_name),
            ledger.us(cell.start), ledger.us(cell.start) + ledger.cell_us(cell.event_name),
            coalesce(r.recorded, 0)::bigint, coalesce(r.doubtful, '[]'::json),
+           CASE WHEN d.reported THEN coalesce((
+               SELECT json_agg(json_build_array(m.meter_event_id, m.units) ORDER BY m.meter_event_id)
+               FROM ledger.meter_event m
+               WHERE m.customer = cell.customer AND m.event_name = cell.event_name
+                 AND m.state = 'recorded'
+                 AND ledger.cell_start(m.event_name, to_timestamp(m.timestamp_s)) = cell.start),
+               '[]') ELSE '[]' END,
            coalesce(r.in_flight, 0), coalesce(w.units, 0)::bigint, coalesce(w.negative, 0)::bigint,
            coalesce(w.entries, '{}'),
            coalesce(d.reasons, '{}'),
@@ -2955,7 +2963,8 @@ AS $$
     FROM requests r
     FULL JOIN doubts d ON d.customer = r.customer AND d.event_name = r.event_name
                       AND d.start = r.start
-    CROSS JOIN LATERAL (SELECT coalesce(r.event_name, d.event_name) AS event_name,
+    CROSS JOIN LATERAL (SELECT coalesce(r.customer, d.customer) AS customer,
+                               coalesce(r.event_name, d.event_name) AS event_name,
                                coalesce(r.start, d.start) AS start) AS cell
     LEFT JOIN LATERAL (
         SELECT sum(u.delta) AS units, sum(u.delta) FILTER (WHERE u.delta < 0) AS negative,
@@ -3107,6 +3116,57 @@ BEGIN
 END
 $$;
 
+-- Take back what Stripe confirmed, then rejected, and did not name: requests that add up to what its
+-- sum lacks become dead letters. Nothing is done when the cell is not any more what was compared.
+CREATE FUNCTION ledger.take_back_unnamed_v1(s json, why text, who text) RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    r record;
+    c record;
+    lane bigint;
+BEGIN
+    IF btrim(coalesce(why, '')) = '' THEN
+        RAISE EXCEPTION 'reason: say why this cell is settled now'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO r FROM json_to_record(s) AS x(
+        customer text, event_name text, start_us bigint, end_us bigint, recorded bigint,
+        requests bigint[], units bigint, evidence json);
+    PERFORM pg_advisory_xact_lock_shared(ledger.mapping_lock_key());
+    SELECT l.lane_id INTO lane FROM ledger.lane l
+    WHERE l.customer = r.customer AND l.event_name = r.event_name FOR NO KEY UPDATE;
+    SELECT * INTO c FROM ledger.cells_v1(r.start_us, r.end_us, r.customer, r.event_name);
+    IF lane IS NULL OR c.customer IS NULL OR c.in_flight > 0 OR NOT c.ready
+       OR c.recorded <> r.recorded OR json_array_length(c.doubtful) > 0
+       OR coalesce((SELECT sum((d ->> 1)::bigint) FROM json_array_elements(c.reported) AS d
+                    WHERE (d ->> 0)::bigint = ANY (r.requests)), 0) <> r.units THEN
+        RETURN 'moved';
+    END IF;
+    INSERT INTO ledger.rejection (event_id, idempotency_key, code, identifier, message,
+                                  meter_event_id)
+    SELECT (SELECT min(d.report) FROM ledger.doubt d
+            WHERE d.customer = r.customer AND d.event_name = r.event_name AND d.settled_at IS NULL
+              AND d.window_start >= ledger.at(r.start_us) AND d.window_start < ledger.at(r.end_us)),
+           m.identifier, 'unnamed', m.identifier,
+           format('Stripe''s sum lacks %s units of this cell', r.units), m.meter_event_id
+    FROM ledger.meter_event m WHERE m.meter_event_id = ANY (r.requests)
+    ON CONFLICT DO NOTHING;
+    PERFORM ledger.take_back_v1((SELECT json_agg(json_build_object(
+        'meter_event_id', x.request, 'dead_kind', 'refused')) FROM unnest(r.requests) AS x(request)));
+    UPDATE ledger.doubt d SET settled_at = now()
+    WHERE d.customer = r.customer AND d.event_name = r.event_name AND d.settled_at IS NULL
+      AND d.window_start >= ledger.at(r.start_us) AND d.window_start < ledger.at(r.end_us);
+    INSERT INTO ledger.audit_log (action, subject, actor, detail)
+    VALUES ('take_back', concat_ws(' ', r.customer, r.event_name, ledger.at(r.start_us)),
+            coalesce(who, session_user),
+            jsonb_build_object('reason', why, 'recorded', r.recorded, 'requests', r.requests,
+                'units', r.units, 'evidence', r.evidence));
+    RETURN 'taken_back';
+END
+$$;
+
 -- A worker remembers more of a partition than this ledger holds: note it and halt publishing, unless
 -- a person has adopted this difference. Whether one has; repeating it adds nothing.
 CREATE FUNCTION ledger.note_went_back_v1(
@@ -3228,7 +3288,8 @@ REVOKE ALL ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestamptz
     ledger.cells_v1(bigint, bigint, text, text), ledger.note_readings_v1(json, bigint),
     ledger.insert_reconciled(bigint, timestamptz, timestamptz, bigint, bigint, json, timestamptz,
                              text),
-    ledger.settle_cell_v1(json, text, text), ledger.adopt_v1(text, text, boolean),
+    ledger.settle_cell_v1(json, text, text), ledger.take_back_unnamed_v1(json, text, text),
+    ledger.adopt_v1(text, text, boolean),
     ledger.attempt_stands_v1(bigint, bigint),
     ledger.note_went_back_v1(uuid, integer, bigint, bigint, json)
     FROM PUBLIC;
@@ -3241,6 +3302,7 @@ GRANT EXECUTE ON FUNCTION ledger.note_readings_v1(json, bigint) TO ledger_servic
 GRANT EXECUTE ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestamptz),
     ledger.cells_v1(bigint, bigint, text, text) TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.settle_cell_v1(json, text, text),
+    ledger.take_back_unnamed_v1(json, text, text),
     ledger.adopt_v1(text, text, boolean)
     TO ledger_finance;
 

@@ -15,12 +15,20 @@ from streams.cli.database import connected, reconcile_rows
 from streams.cli.errors import FINDING, UsageProblemError
 from streams.cli.options import Dir, Json, Yes
 from streams.cli.reconcile_plan import plain
-from streams.cli.reconcile_run import Asked, Comparison, compare_cells, origin_of, reach_of, settle
+from streams.cli.reconcile_run import (
+    Asked,
+    Comparison,
+    compare_cells,
+    origin_of,
+    reach_of,
+    settle,
+    take_back,
+)
 from streams.cli.reconcile_stripe import DAY_S, day_of
 from streams.cli.stack import resolve
 from streams.core.instant import SECOND_US, to_us, wire_text
 from streams.core.meter_event import UnsendableMeterEventError
-from streams.core.reconcile import Settle
+from streams.core.reconcile import Settle, TakeBack
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -49,7 +57,9 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     Amounts whose answers were lost are settled by Stripe's sums alone: once they stood still for
     the ledger's setting `reconcile_still`, --yes --reason writes down what is there and sends what
-    is missing. Everything else is only reported.
+    is missing. What Stripe confirmed, and then rejected without naming it, is taken back in the
+    same way: as many requests as add up to it become dead letters, to be redriven. Everything else
+    is only reported.
     """
     stack = resolve(directory)
     settings = stack.need("ledger_dsn", "stripe_api_base", "stripe_api_key")
@@ -64,6 +74,8 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         if yes:
             origin = origin_of(settings, limits["ledger_id"])
             for line in comparison.lines:
+                if isinstance(line.decision, TakeBack):
+                    line.outcome = take_back(ledger, line, line.decision, reason or "")
                 if not isinstance(line.decision, Settle):
                     continue
                 try:
@@ -133,7 +145,7 @@ def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:
             "30 days are used up; name one with --customer and --meter, or raise "
             "TAILRACE_RECONCILE_READS"
         )
-    proven = sum(isinstance(line.decision, Settle) for line in comparison.lines)
+    proven = sum(isinstance(line.decision, Settle | TakeBack) for line in comparison.lines)
     if proven and not acted:
         terminal.say(f"plan: {proven} cells can be settled")
         terminal.say("next: `tailrace reconcile --yes --reason '…'`")

@@ -17,6 +17,7 @@ from streams.core.reconcile import (
     Nothing,
     Report,
     Settle,
+    TakeBack,
     Wait,
     compare,
 )
@@ -65,6 +66,7 @@ def side_of(row: Mapping[str, Any]) -> tuple[CellKey, Side]:
         in_flight=row["in_flight"],
         waiting=row["waiting"],
         waiting_negative=row["waiting_negative"],
+        reported=tuple(Doubtful(*pair) for pair in row["reported"]),
         adopted=any(reason.startswith("ledger_adopted") for reason in row["reasons"]),
         noted=bool(row["reasons"]),
         unready="" if row["ready"] else _UNREADY[row["is_over"]],
@@ -116,6 +118,11 @@ class Line:
                 return f"send {net} as one meter event" + (
                     f", {adopted} are there and adopted" if adopted else ""
                 )
+            case TakeBack(requests, units):
+                return (
+                    f"take {len(requests)} requests of {units} units back: as much was rejected, "
+                    "and nobody named which"
+                )
             case Report(cell_class, by):
                 return _report(cell_class, by, self.side)
             case _ as unreachable:
@@ -136,7 +143,7 @@ class Line:
             "in_doubt": str(sum(event.units for event in figures.doubtful)),
             "held": str(figures.waiting),
             "reasons": list(self.side.reasons),
-            "decision": type(decision).__name__.lower(),
+            "decision": _NAMES[type(decision)],
             "net_units": str(decision.net_units) if isinstance(decision, Settle) else None,
             "not_before": instant_text(until_us),
             "next": self.next_step,
@@ -144,7 +151,16 @@ class Line:
         }
 
 
+_NAMES = {
+    Nothing: "nothing",
+    Wait: "wait",
+    Settle: "settle",
+    TakeBack: "take_back",
+    Report: "report",
+}
+
 _OUTCOMES = {
+    "taken_back": "taken back: dead letters now, `tailrace dead redrive` sends them anew",
     "settled": "settled",
     "carried": "settled: it is not there, and too late for its invoice, so it waits as carry",
     "moved": "not settled: the cell changed meanwhile; reconcile again",
@@ -197,6 +213,21 @@ def settlement(
         "net_units": decision.net_units,
         "adopted_request": request(decision.adopted_units, "adopted"),
         "net_request": request(decision.net_units, "net"),
+        "evidence": {
+            "stripe": plain(line.observed),
+            "readings": list(reading_ids),
+            "reasons": list(line.side.reasons),
+        },
+    }
+
+
+def rejection(line: Line, decision: TakeBack, reading_ids: Sequence[int]) -> dict[str, Any]:
+    """What the ledger is told to take back of a cell, with the evidence."""
+    return {
+        **line.key.values,
+        "recorded": line.side.figures.recorded,
+        "requests": list(decision.requests),
+        "units": decision.units,
         "evidence": {
             "stripe": plain(line.observed),
             "readings": list(reading_ids),

@@ -15,7 +15,15 @@ import msgspec
 
 from streams.adapters.stripe import StripeSink
 from streams.cli.database import Connection, login_of, reconcile_rows
-from streams.cli.reconcile_plan import NOTHING_KNOWN, Line, Side, plain, settlement, side_of
+from streams.cli.reconcile_plan import (
+    NOTHING_KNOWN,
+    Line,
+    Side,
+    plain,
+    rejection,
+    settlement,
+    side_of,
+)
 from streams.cli.reconcile_stripe import (
     DAY_S,
     CellKey,
@@ -29,7 +37,7 @@ from streams.cli.reconcile_stripe import (
 )
 from streams.core.instant import SECOND_US, wire_text
 from streams.core.meter_event import Origin
-from streams.core.reconcile import Reading, Settle, decide
+from streams.core.reconcile import Reading, Settle, TakeBack, decide
 from streams.settings import Settings
 from streams.stripe_access import command_settings
 
@@ -206,6 +214,21 @@ def settle(ledger: Connection, line: Line, decision: Settle, origin: Origin, rea
         "actor": login_of(ledger),
     }
     return str(reconcile_rows(ledger, "settle_cell", values)[0]["outcome"])
+
+
+def take_back(ledger: Connection, line: Line, decision: TakeBack, reason: str) -> str:
+    """Takes back what Stripe rejected and did not name, in one transaction: taken_back or moved.
+
+    Raises:
+        psycopg.Error: the ledger refused or went away.
+    """
+    reading_ids = [reading_id for reading_id, _ in _readings(ledger, line.key)]
+    values = {
+        "told": msgspec.json.encode(rejection(line, decision, reading_ids)).decode(),
+        "reason": reason,
+        "actor": login_of(ledger),
+    }
+    return str(reconcile_rows(ledger, "take_back_unnamed", values)[0]["outcome"])
 
 
 def _note(

@@ -6,8 +6,9 @@ how the two compare (`compare`) and a `Decision` (`decide`): nothing, wait, sett
 Stripe shows sums only, late and without a mark of freshness. So a sum proves something when it
 stood still for long enough after the last attempt can have ended, and when the ledger explains it
 to the unit: by requests whose answers were lost, or, after a ledger went back in time, by what it
-has forgotten. Whatever it does not explain is somebody else's usage or a rejection: it is reported
-and never corrected by itself.
+has forgotten. A sum that is lower where Stripe told of rejections that it did not name is explained
+by requests that add up to what is missing: they are taken back. Whatever is not explained is
+somebody else's usage or an unknown rejection: it is reported and never corrected by itself.
 """
 
 from collections.abc import Sequence
@@ -47,6 +48,8 @@ class Figures:
     adopted: bool = False
     """Whether the ledger went back in time over this cell: what it holds was cut anew, so only
     sums can be compared."""
+    reported: tuple[Doubtful, ...] = ()
+    """Confirmed requests of a cell about which a report of Stripe's counts more than it names."""
     noted: bool = False
     """Whether somebody noted a reason to doubt the cell, such as a report of Stripe's."""
     unready: str = ""
@@ -101,6 +104,16 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Stripe rejected as much after it had confirmed it: these requests count nothing."""
+
+    requests: tuple[int, ...]
+    """Confirmed ones that add up to what is missing. Which of equal sum they were makes no
+    difference: what takes their place is counted once, and the cell holds the same."""
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Stripe has something that nothing here explains: a person looks."""
 
@@ -109,7 +122,7 @@ class Report:
     """Stripe's sum less the nearest that could be explained; negative: Stripe has less."""
 
 
-Decision = Nothing | Wait | Settle | Report
+Decision = Nothing | Wait | Settle | TakeBack | Report
 
 
 def compare(figures: Figures, observed: Decimal) -> CellClass:
@@ -132,11 +145,14 @@ def decide(figures: Figures, readings: Sequence[Reading], still_us: int) -> Deci
         still_us: how long Stripe's sum must have been the same.
     """
     observed = readings[-1].value
+    taken = _taken_back(figures, observed - figures.recorded)
     match compare(figures, observed):
         case "open":
             return Wait(figures.unready or "requests are in flight", None)
         case "lower" | "higher" if readings[-1].at_us < figures.quiet_from_us:
             return Wait("its last attempt is too young", figures.quiet_from_us)
+        case "lower" if taken is not None:
+            pass
         case "lower" | "higher" as cell_class:
             return Report(cell_class, _unexplained(figures, observed - figures.recorded))
         case "equal" if not figures.waits:
@@ -145,13 +161,29 @@ def decide(figures: Figures, readings: Sequence[Reading], still_us: int) -> Deci
             pass
         case _ as unreachable:
             assert_never(unreachable)
+    moving = _moving(figures, readings, still_us)
+    return moving or taken or _settled(figures, int(observed) - figures.recorded)
+
+
+def _moving(figures: Figures, readings: Sequence[Reading], still_us: int) -> Wait | None:
+    """Until when the sum must stand still; None where it has."""
     since_us = _still_since_us(readings, figures.quiet_from_us)
     if since_us is None:
         why = "an attempt could have been in flight when it was read"
         return Wait(why, figures.quiet_from_us + still_us)
     if readings[-1].at_us - since_us < still_us:
         return Wait("Stripe's sum has not stood still for long enough", since_us + still_us)
-    return _settled(figures, int(observed) - figures.recorded)
+    return None
+
+
+def _taken_back(figures: Figures, excess: Decimal) -> TakeBack | None:
+    """The confirmed requests that explain what is missing; None where others could as well."""
+    missing = -int(excess)
+    if figures.doubtful or figures.waiting or figures.adopted or excess >= 0 or missing != -excess:
+        return None
+    if missing not in _sums(figures.reported):
+        return None
+    return TakeBack(_witness(figures.reported, missing), missing)
 
 
 def _still_since_us(readings: Sequence[Reading], quiet_from_us: int) -> int | None:

@@ -12,6 +12,8 @@ _BY_CODE: Final[Mapping[str, str]] = {
     "archived_meter": "reactivate the meter in Stripe, then redrive",
     "meter_event_customer_not_found": "restore the customer in Stripe, then redrive",
     "payload_no_customer_defined": "let the meter read stripe_customer_id, then redrive",
+    "unnamed": "Stripe counted its rejection and did not name it: mend what the report names for "
+    "others (`tailrace rejections list`), then redrive",
     "resource_missing": "restore what Stripe does not find, then redrive",
 }
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+import requests
 
 from streams.cli.reconcile_run import settle
 from tests.integration.cli.conftest import World, new_key
@@ -128,8 +129,9 @@ def test_killed_before_it_is_sent_and_run_again_it_sends_once(mapped: World) -> 
     world.pipeline.doubt, world.pipeline.publishing = None, False
     assert only_cell(world, *ACT)["outcome"] == "settled"
 
-    waiting = only_cell(world, *ACT)
-    assert (waiting["decision"], waiting["outcome"]) == ("wait", None)
+    # Waiting to be sent, or lent to a publisher that stopped: either way nothing is settled again.
+    waiting = world.cli.json("reconcile", "reconcile", *ACT)
+    assert [cell["outcome"] for cell in waiting["cells"] if cell["outcome"]] == []
     assert (sent(world), balance(world)) == (3, (3, 6, 0))
 
     world.pipeline.publishing = True
@@ -240,6 +242,52 @@ def test_a_cell_that_a_report_makes_doubtful_is_settled_when_it_proves_equal(
     assert only_cell(world, *ACT)["outcome"] == "settled"
     assert world.cli.json("reconcile", "reconcile")["cells"] == []
     assert sent(world) == 3
+
+
+def test_what_stripe_rejected_and_nobody_named_is_taken_back_and_billed_again(
+    mapped: World,
+) -> None:
+    world = mapped
+    service = world.pipeline.service
+    assert service is not None
+    service.engine.settings.report_lag_s = 3600
+    service.engine.settings.samples_max = 1
+    fault = {"kind": "reject", "count": 3, "code": "archived_meter"}
+    requests.post(f"{world.pipeline.stripe_url}/_sandbox/faults", json=fault, timeout=5)
+    for _ in range(3):
+        world.record("acme", new_key(), metric="exports")
+    until("all sent", lambda: len(service.engine.state.recorded) == 4, deadline_s=20)
+    # One report for all of them.
+    service.engine.settings.report_lag_s = -10
+    until("all reported", lambda: len(service.engine.state.unreported) == 0, deadline_s=20)
+    assert world.cli("rejections", "sweep").code == 0
+    for item in world.cli.json("parked_list", "dead", "list")["items"]:
+        redriven = world.cli("dead", "redrive", str(item["item"]), "--reason", "active", "--yes")
+        assert redriven.code == 0
+    named = sent(world)
+    until("what was named counts", lambda: sent(world) > named, deadline_s=20)
+    missing = 12 - sent(world)
+    assert missing > 0, "nothing was left unnamed"
+    assert world.cli("reconcile").code == 0
+    a_day_passes(world)
+    assert only_cell(world)["decision"] == "wait", "it has not stood still"
+    a_day_passes(world)
+    plan = only_cell(world)
+    assert (plan["decision"], plan["outcome"]) == ("take_back", None)
+
+    done = only_cell(world, *ACT)
+
+    assert done["outcome"] == "taken_back"
+    items = world.cli.json("parked_list", "dead", "list")["items"]
+    assert sum(int(item["units"]) for item in items) == missing
+    shown = world.cli("dead", "show", str(items[0]["item"]))
+    assert "redrive" in shown.out
+    world.cli("dead", "redrive", "--cause", "refused", "--reason", "active", "--yes")
+    world.settled(12)
+    assert sent(world) == 12
+    again = world.cli.json("reconcile", "reconcile", *ACT)
+    assert (again["cells"], again["ok"]) == ([], True)
+    assert world.cli.json("rejections_list", "rejections", "list")["doubts"] == []
 
 
 def test_foreign_usage_is_reported_and_never_corrected(mapped: World) -> None:

@@ -19,6 +19,7 @@ from streams.core.reconcile import (
     Reading,
     Report,
     Settle,
+    TakeBack,
     Wait,
     compare,
     decide,
@@ -137,6 +138,38 @@ def readings(*pairs: tuple[int, int]) -> list[Reading]:
         (figures(40, adopted=True), readings((0, 40), (100, 40)), Settle((), (), 0, 0)),
         (figures(7, noted=True), readings((0, 7), (100, 7)), Settle((), (), 0, 0)),
         (figures(7, noted=True), readings((0, 6), (100, 6)), Report("lower", Decimal(-1))),
+        # A report that counts more than it names: what adds up to the difference is taken back.
+        (
+            figures(9, noted=True, reported=in_doubt(4, 5)),
+            readings((0, 4), (100, 4)),
+            TakeBack((2,), 5),
+        ),
+        (
+            figures(9, noted=True, reported=in_doubt(4, 5)),
+            readings((0, 0), (100, 0)),
+            TakeBack((1, 2), 9),
+        ),
+        (
+            figures(9, noted=True, reported=in_doubt(4, 5)),
+            readings((0, 4)),
+            Wait("Stripe's sum has not stood still for long enough", 100),
+        ),
+        (
+            figures(9, noted=True, reported=in_doubt(4, 5)),
+            readings((0, 3), (100, 3)),
+            Report("lower", Decimal(-6)),
+        ),
+        (
+            figures(9, noted=True, reported=in_doubt(4, 5)),
+            (Reading(0, Decimal("4.5")), Reading(100, Decimal("4.5"))),
+            Report("lower", Decimal("-4.5")),
+        ),
+        # What is in doubt besides could explain it as well.
+        (
+            Figures(9, (Doubtful(7, -5),), noted=True, reported=in_doubt(4, 5)),
+            readings((0, 0), (100, 0)),
+            Report("lower", Decimal(-4)),
+        ),
         (
             figures(7, noted=True),
             readings((0, 7)),
@@ -189,6 +222,8 @@ def test_after_settling_stripe_has_each_amount_once(
         case Nothing():
             assert not units
             assert foreign == 0
+        case TakeBack():
+            pytest.fail("no report named nobody")
         case Wait():
             pytest.fail("it stood still and nothing was in flight")
 
