@@ -30,6 +30,8 @@ CREATE TABLE ledger.uncovered (
     delta bigint NOT NULL,
     -- NULL: the tenant has no customer for this window yet.
     lane_id bigint,
+    -- Whether it is a correction, which may take back what is dead in its window.
+    corrects boolean NOT NULL,
     -- Not sent before, because Stripe takes no timestamp from the future.
     due_at timestamptz NOT NULL,
     -- Not sent after, because it would be on no invoice; NULL: no deadline known.
@@ -38,6 +40,7 @@ CREATE TABLE ledger.uncovered (
 CREATE INDEX uncovered_lane ON ledger.uncovered (lane_id, window_start, entry_id);
 CREATE INDEX uncovered_lane_due ON ledger.uncovered (lane_id, due_at);
 CREATE INDEX uncovered_tenant ON ledger.uncovered (tenant_id);
+CREATE INDEX uncovered_corrects ON ledger.uncovered (lane_id, window_start) WHERE corrects;
 
 -- Frozen requests. What was frozen never changes; only the settlement state moves.
 CREATE TABLE ledger.meter_event (
@@ -249,8 +252,9 @@ BEGIN
 
     WITH placed AS (
         INSERT INTO ledger.uncovered (entry_id, tenant_id, window_start, window_end, occurred_at,
-                                      delta, lane_id, due_at, deadline_at)
+                                      delta, lane_id, corrects, due_at, deadline_at)
         SELECT e.entry_id, e.tenant_id, e.window_start, e.window_end, t.single, e.delta, l.lane_id,
+               e.kind = 'correction',
                -- Half-open edges are where Stripe's own texts disagree: a second inside instead.
                -- A window that two billing periods share is dated in the later one, always: not
                -- before that has begun, whenever it is sent.
@@ -293,7 +297,7 @@ BEGIN
     PERFORM ledger.place_entries(array_agg(entry_id)) FROM fresh HAVING count(*) > 0;
     PERFORM ledger.end_corrected(array_agg(u.lane_id))
     FROM fresh f JOIN ledger.uncovered u USING (entry_id)
-    WHERE f.kind = 'correction' HAVING count(*) > 0;
+    WHERE u.corrects HAVING count(*) > 0;
     RETURN NULL;
 END
 $$;

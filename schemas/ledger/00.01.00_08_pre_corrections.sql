@@ -32,7 +32,7 @@ AS $$
                        CASE WHEN sum(u.delta) = -h.units
                             THEN array_agg(u.entry_id ORDER BY u.entry_id) END) AS entries
             FROM ledger.uncovered u JOIN ledger.meter_log e USING (entry_id)
-            WHERE e.kind = 'correction' AND u.lane_id = h.lane_id
+            WHERE u.corrects AND u.lane_id = h.lane_id
               AND u.window_start = h.window_start AND u.window_end = h.window_end
               AND e.tenant_id = h.tenant_id AND e.metric = h.metric) AS c
         WHERE h.units <> 0
@@ -90,8 +90,10 @@ DECLARE
 BEGIN
     FOR w IN
         SELECT array_agg(m.meter_event_id ORDER BY m.meter_event_id) AS events
-        FROM ledger.meter_event m
-        WHERE m.lane_id = ANY (lanes) AND m.state = 'dead'
+        FROM (SELECT DISTINCT u.lane_id, u.window_start, u.window_end FROM ledger.uncovered u
+              WHERE u.corrects AND u.lane_id = ANY (lanes)) AS c
+        JOIN ledger.meter_event m USING (lane_id, window_start, window_end)
+        WHERE m.state = 'dead'
           AND (NOT m.possibly_executed OR m.rejected_at IS NOT NULL AND m.dead_kind = 'refused')
           AND NOT EXISTS (SELECT FROM ledger.doubt d
                           WHERE d.customer = m.customer AND d.event_name = m.event_name

@@ -466,6 +466,8 @@ CREATE TABLE ledger.uncovered (
     delta bigint NOT NULL,
     -- NULL: the tenant has no customer for this window yet.
     lane_id bigint,
+    -- Whether it is a correction, which may take back what is dead in its window.
+    corrects boolean NOT NULL,
     -- Not sent before, because Stripe takes no timestamp from the future.
     due_at timestamptz NOT NULL,
     -- Not sent after, because it would be on no invoice; NULL: no deadline known.
@@ -474,6 +476,7 @@ CREATE TABLE ledger.uncovered (
 CREATE INDEX uncovered_lane ON ledger.uncovered (lane_id, window_start, entry_id);
 CREATE INDEX uncovered_lane_due ON ledger.uncovered (lane_id, due_at);
 CREATE INDEX uncovered_tenant ON ledger.uncovered (tenant_id);
+CREATE INDEX uncovered_corrects ON ledger.uncovered (lane_id, window_start) WHERE corrects;
 
 -- Frozen requests. What was frozen never changes; only the settlement state moves.
 CREATE TABLE ledger.meter_event (
@@ -685,8 +688,9 @@ BEGIN
 
     WITH placed AS (
         INSERT INTO ledger.uncovered (entry_id, tenant_id, window_start, window_end, occurred_at,
-                                      delta, lane_id, due_at, deadline_at)
+                                      delta, lane_id, corrects, due_at, deadline_at)
         SELECT e.entry_id, e.tenant_id, e.window_start, e.window_end, t.single, e.delta, l.lane_id,
+               e.kind = 'correction',
                -- Half-open edges are where Stripe's own texts disagree: a second inside instead.
                -- A window that two billing periods share is dated in the later one, always: not
                -- before that has begun, whenever it is sent.
@@ -729,7 +733,7 @@ BEGIN
     PERFORM ledger.place_entries(array_agg(entry_id)) FROM fresh HAVING count(*) > 0;
     PERFORM ledger.end_corrected(array_agg(u.lane_id))
     FROM fresh f JOIN ledger.uncovered u USING (entry_id)
-    WHERE f.kind = 'correction' HAVING count(*) > 0;
+    WHERE u.corrects HAVING count(*) > 0;
     RETURN NULL;
 END
 $$;
@@ -1628,7 +1632,7 @@ AS $$
                        CASE WHEN sum(u.delta) = -h.units
                             THEN array_agg(u.entry_id ORDER BY u.entry_id) END) AS entries
             FROM ledger.uncovered u JOIN ledger.meter_log e USING (entry_id)
-            WHERE e.kind = 'correction' AND u.lane_id = h.lane_id
+            WHERE u.corrects AND u.lane_id = h.lane_id
               AND u.window_start = h.window_start AND u.window_end = h.window_end
               AND e.tenant_id = h.tenant_id AND e.metric = h.metric) AS c
         WHERE h.units <> 0
@@ -1686,8 +1690,10 @@ DECLARE
 BEGIN
     FOR w IN
         SELECT array_agg(m.meter_event_id ORDER BY m.meter_event_id) AS events
-        FROM ledger.meter_event m
-        WHERE m.lane_id = ANY (lanes) AND m.state = 'dead'
+        FROM (SELECT DISTINCT u.lane_id, u.window_start, u.window_end FROM ledger.uncovered u
+              WHERE u.corrects AND u.lane_id = ANY (lanes)) AS c
+        JOIN ledger.meter_event m USING (lane_id, window_start, window_end)
+        WHERE m.state = 'dead'
           AND (NOT m.possibly_executed OR m.rejected_at IS NOT NULL AND m.dead_kind = 'refused')
           AND NOT EXISTS (SELECT FROM ledger.doubt d
                           WHERE d.customer = m.customer AND d.event_name = m.event_name
