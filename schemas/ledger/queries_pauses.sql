@@ -57,6 +57,12 @@ SELECT (SELECT count(*) FROM concerned WHERE next_due_at IS NOT NULL),
         WHERE %(scope)s = 'tenant' AND c.tenant_id <> %(subject)s),
        ledger.us(now());
 
+-- name: tenant_known
+-- Whether anything was ever recorded or mapped for a tenant.
+SELECT EXISTS (SELECT FROM ledger.customer c WHERE c.tenant_id = %(tenant)s)
+    OR EXISTS (SELECT FROM ledger.level l WHERE l.tenant_id = %(tenant)s)
+    OR EXISTS (SELECT FROM ledger.meter_log e WHERE e.tenant_id = %(tenant)s);
+
 -- name: lanes_stopped
 -- Lanes that publishing itself took out, because Stripe could not take what is next in them.
 SELECT l.lane_id, l.customer, l.event_name, l.pause_reason FROM ledger.lane l

@@ -20,7 +20,7 @@ import stripe
 from streams.adapters.stripe_wire import Transport, observe_error, observe_success
 from streams.core.live_meter import LiveMeter
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
-from streams.core.observation import Observation
+from streams.core.observation import Observation, in_words
 
 # Process-wide in the library; left on, it writes an id into the user's home directory.
 stripe.enable_telemetry = False
@@ -104,7 +104,7 @@ class StripeUnreadableError(Exception):
     """
 
     def __init__(self, what: str, observation: Observation) -> None:
-        super().__init__(f"{what}: {observation}")
+        super().__init__(f"{what}: {in_words(observation)}")
         self.observation = observation
 
 

@@ -18,6 +18,7 @@ from streams.cli.cycles import read_payers
 from streams.cli.database import Connection, connected, ledger_rows, login_of, row
 from streams.cli.edges import show_edges
 from streams.cli.errors import FINDING, ConfigurationError
+from streams.cli.meters_notes import notes
 from streams.cli.options import Dir, Json, Yes, new_app
 from streams.cli.stack import Stack, resolve
 from streams.core.billing import unpunctual
@@ -62,10 +63,12 @@ def check(
 def _show_check(meters: Meters, stack: Stack, *, as_json: bool) -> bool:
     """Prints problems and plan; whether there are no problems."""
     problems, additions = list(meters.problems), list[MeterVersion]()
+    in_force: Sequence[MeterVersion] = ()
     if not problems and stack.settings.ledger_dsn:
         with connected(stack.settings.ledger_dsn, "the ledger") as ledger:
             additions, problems = _plan(ledger, meters)
             problems += _rehearsed(ledger, additions)
+            in_force = _in_force(ledger)
     elif not problems:
         terminal.say("not compared with a ledger: TAILRACE_LEDGER_DSN is not set")
     if as_json:
@@ -77,7 +80,14 @@ def _show_check(meters: Meters, stack: Stack, *, as_json: bool) -> bool:
             terminal.data(f"would add {line}")
         if not problems:
             terminal.data(f"ok: {len(meters.wanted)} meters")
+    if not problems:
+        _tell(stack, meters, in_force)
     return not problems
+
+
+def _tell(stack: Stack, meters: Meters, in_force: Sequence[MeterVersion]) -> None:
+    for note in notes(stack, meters, in_force):
+        terminal.say(f"note: {note}")
 
 
 @app.command()
@@ -107,6 +117,7 @@ def apply(
             _append(ledger, additions)
         in_force = _in_force(ledger)
     pushed = _push(stack, in_force)
+    _tell(stack, meters, in_force)
     if as_json:
         terminal.emit_json({**_document(additions, []), "pushed": pushed})
         return

@@ -212,6 +212,11 @@ def _plan(ledger: Connection, wanted: Scope) -> list[str]:
         f"plan: pause {wanted}: {lanes} lanes with {units} units to send wait; "
         f"{flying} requests in flight finish"
     ]
+    if wanted.scope == "tenant" and not _is_known(ledger, wanted.subject):
+        lines.append(
+            f"  nothing was ever recorded or mapped for {wanted.subject}: is it spelled so in "
+            "`tailrace customers list`?"
+        )
     if doubts:
         fence_us = first_us + PublishPolicy().ambiguous_us_max
         left_h = max(0.0, (fence_us - now_us) / HOUR_US)
@@ -228,6 +233,10 @@ def _plan(ledger: Connection, wanted: Scope) -> list[str]:
     if others:
         lines.append(f"  tenants of the same customers wait too: {', '.join(others)}")
     return lines
+
+
+def _is_known(ledger: Connection, tenant: str) -> bool:
+    return bool(ledger_rows(ledger, "tenant_known", {"tenant": tenant})[0][0])
 
 
 def _scope(

@@ -5,6 +5,7 @@ kinds differ in what they prove: `NotSent` that Stripe never saw the request, `M
 """
 
 from dataclasses import dataclass
+from typing import assert_never
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,21 @@ class MaybeSent:
 
 
 Observation = Answer | NotSent | MaybeSent
+
+
+def in_words(observation: Observation) -> str:
+    """What came back, as people are told it."""
+    match observation:
+        case Answer(status, error_message=str(message)):
+            return f"Stripe answered {status}: {message}"
+        case Answer(status):
+            return f"Stripe answered {status}"
+        case NotSent(cause):
+            return f"Stripe was not reached ({cause})"
+        case MaybeSent(cause):
+            return f"Stripe gave no whole answer ({cause})"
+        case _ as unreachable:
+            assert_never(unreachable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,17 @@ def test_changing_a_meter_in_force_needs_yes(world: World) -> None:
     assert world.value(world.ledger, versions) == 3
 
 
+def test_a_meter_that_the_file_or_stripe_lacks_is_told(world: World) -> None:
+    lacking = METERS[: METERS.index("[meters.exports]")] + "[meters.seats]\nscale = 2\n"
+    world.meters.write_text(lacking, encoding="utf-8")
+    for command in ("check", "apply"):
+        told = world.cli("meters", command, str(world.meters))
+        assert told.code == 0
+        assert "note: exports is in force and not in this file: it stays" in told.err
+        assert "note: Stripe has no active meter with the event name seats" in told.err
+        assert "event name api_calls" not in told.err
+
+
 def test_a_wrong_meters_file_is_refused_with_every_problem(world: World) -> None:
     world.meters.write_text("[meters.a]\nscale = 99\nwindow = 'week'\n", encoding="utf-8")
     checked = world.cli.json("meters_check", "meters", "check", str(world.meters))

@@ -60,6 +60,14 @@ def test_resuming_one_pause_leaves_the_others(world: World) -> None:
     )
 
 
+def test_a_tenant_that_nobody_knows_is_told_in_the_plan(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    for tenant, unknown in (("nobody", True), ("acme", False)):
+        plan = world.cli("pause", "--tenant", tenant, *WHY, "--yes")
+        assert plan.code == 0
+        assert (f"recorded or mapped for {tenant}" in plan.err) is unknown
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

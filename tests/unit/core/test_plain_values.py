@@ -13,6 +13,7 @@ from streams.core.identity import (
     log_uuid,
 )
 from streams.core.instant import DAY_US, HOUR_US, MINUTE_US, SECOND_US, duration_us, from_us, to_us
+from streams.core.observation import Answer, MaybeSent, NotSent, Observation, in_words
 from streams.core.quantity import from_units, to_units
 
 
@@ -112,3 +113,19 @@ def test_more_places_than_the_scale_are_refused() -> None:
 )
 def test_units_read_as_decimals(units: int, scale: int, text: str) -> None:
     assert from_units(units, scale) == text
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (
+            Answer(401, True, error_message="Invalid API Key"),
+            "Stripe answered 401: Invalid API Key",
+        ),
+        (Answer(502, False), "Stripe answered 502"),
+        (NotSent("ClientConnectorError"), "Stripe was not reached (ClientConnectorError)"),
+        (MaybeSent("TimeoutError"), "Stripe gave no whole answer (TimeoutError)"),
+    ],
+)
+def test_an_observation_is_told_in_words(seen: Observation, words: str) -> None:
+    assert in_words(seen) == words
