@@ -70,8 +70,12 @@ class SharedStack:
         if broken:
             self._give_up()
             return
-        self._stack.stand_in.clear_faults()
-        self._stack.stop_workers()
+        try:
+            self._stack.stand_in.clear_faults()
+        except requests.RequestException:  # it was left down; the next drill finds out as well
+            self._give_up()
+        else:
+            self._stack.stop_workers()
 
     def _give_up(self) -> None:
         self._stack = None
@@ -98,7 +102,8 @@ def _fault(stack: LiveStack) -> str:
     facts = stack.facts
     if "supervisor_pid" in facts and control.running(Paths(stack.directory)) is None:
         return "nobody keeps it any more"
-    down = [name for name, part in facts["parts"].items() if part["state"] != "ready"]
+    sound = {"ready", "done"}
+    down = [name for name, part in facts["parts"].items() if part["state"] not in sound]
     if down:
         return f"not ready: {', '.join(down)}"
     url = f"{facts['connect_url']}/connectors/{CONNECTOR}/status"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from streams.core.retry import BreakerPolicy
-from tests.support.attempts import SENT, UNANSWERED, ask, customers, look, whole
+from tests.support.attempts import SENT, UNANSWERED, ask, at_stripe, look, whole
 from tests.support.books import Books, assert_exact, await_settled, pending, scattered, write
 from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.waiting import until
@@ -41,11 +41,6 @@ UNDECIDED: Final = f"{SENT} AND state IN ('pending', 'ambiguous')"
 def stack(tmp_path: Path) -> Iterator[ShiftedStack]:
     with shifted_stack(tmp_path / "stack") as own:
         yield own
-
-
-def at_stripe(stack: ShiftedStack, books: Books) -> set[str]:
-    mine = set(customers(books))
-    return {e["identifier"] for e in stack.stand_in.oracle() if e["customer"] in mine}
 
 
 @pytest.mark.drill(name="asleep-past-fence")

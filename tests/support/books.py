@@ -177,6 +177,25 @@ def pending(stack: LiveStack, books: Books) -> int:
     return _progress(stack, books).waiting
 
 
+def windows_pending(stack: LiveStack, books: Books) -> int:
+    """Billing windows of the test whose usage is not, or not for certain, at Stripe."""
+    text = (
+        "SELECT count(*) FROM ledger.balance WHERE tenant_id = ANY(%s) AND pending + ambiguous <> 0"
+    )
+    return ledger_number(stack, text, sorted(books.tenants))
+
+
+def show_pending(stack: LiveStack, books: Books) -> int:
+    """Counts, for the report, what the fault keeps from Stripe, before anything is healed.
+
+    Raises:
+        AssertionError: nothing is kept: the fault has passed by.
+    """
+    units = _progress(stack, books).pending
+    witness.seen("units pending", units)
+    return units
+
+
 def _progress(stack: LiveStack, books: Books) -> Progress:
     tenants = sorted(books.tenants)
     with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:

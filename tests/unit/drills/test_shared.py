@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests.drills import shared
 from tests.drills.shared import SharedStack
@@ -24,6 +25,8 @@ class FakeStack:
         return self
 
     def clear_faults(self) -> None:
+        if self.fault == "Stripe is down":
+            raise requests.ConnectionError
         self.calls.append("faults cleared")
 
     def stop_workers(self) -> None:
@@ -68,6 +71,16 @@ def test_a_wrecked_stack_is_taken_down_and_the_next_drill_gets_another(
         stacks.sound()
         assert made[0].calls[-1] == "down"
         assert made[1].directory != made[0].directory
+
+
+def test_a_drill_that_leaves_stripe_down_passes_and_its_stack_is_not_used_again(
+    made: list[FakeStack], tmp_path: Path
+) -> None:
+    with SharedStack(tmp_path) as stacks:
+        stacks.sound()
+        made[0].fault = "Stripe is down"
+        stacks.clear(broken=False)
+        assert made[0].calls == ["down"]
 
 
 def test_the_stack_of_a_drill_that_failed_is_not_used_again(
