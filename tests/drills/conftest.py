@@ -25,6 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--drill", action="append", default=[], help="name of a drill to run")
     group.addoption("--drill-out", type=Path, default=OUT, help="where the reports go")
     group.addoption("--drill-full", action="store_true", help="this is a run of all drills")
+    group.addoption("--drill-minutes", type=float, default=30.0, help="length of the soak")
+    group.addoption("--drill-seed", type=int, default=1, help="of the soak's faults and usage")
 
 
 def pytest_configure(config: pytest.Config) -> None:

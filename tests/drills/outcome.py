@@ -84,6 +84,7 @@ class Outcome:
             "units": worst[1].expected_units if worst else 0,
             "pending_at_worst": worst[1].pending if worst else 0,
             "seen": [str(failure) for failure in self.witness.failures],
+            "proofs": self.witness.proofs,
         }
 
     def report(self) -> str:
@@ -106,7 +107,7 @@ class Outcome:
     def _seen(self) -> Iterator[str]:
         witness = self.witness
         shown = [
-            ("**failed**", at_s, f"{number} {what}") for at_s, number, what in witness.failures
+            ("**seen first**", at_s, f"{number} {what}") for at_s, number, what in witness.failures
         ]
         if not shown:
             yield from (

@@ -13,7 +13,7 @@ import msgspec
 
 from tests.docs import table
 from tests.drills.outcome import FIGURES
-from tests.drills.reporter import FULL
+from tests.drills.reporter import ALONE, FULL
 from tests.support.stack import ROOT
 
 RECORD: Final = ROOT / "build" / "drills" / FULL
@@ -37,6 +37,7 @@ class Drilled(msgspec.Struct):
     units: int
     pending_at_worst: int
     seen: list[str]
+    proofs: list[str]
 
 
 class Record(msgspec.Struct):
@@ -46,8 +47,8 @@ class Record(msgspec.Struct):
     drills: list[Drilled]
 
 
-def page(record: Record) -> str:
-    """The record as Markdown."""
+def page(record: Record, alone: Sequence[Drilled] = ()) -> str:
+    """The records of a full run, and of drills that run alone, as Markdown."""
     ran = [drill for drill in record.drills if drill.not_run is None]
     left_out = [drill for drill in record.drills if drill.not_run is not None]
     good = sum(drill.ok for drill in ran)
@@ -67,6 +68,12 @@ def page(record: Record) -> str:
         "drill has none of them either.",
         table(heads, [_row(drill) for drill in ran]),
     ]
+    if alone:
+        parts += [
+            "## As long as one likes",
+            "Not part of the full run; the last one of each.",
+        ]
+        parts += [text for drill in alone for text in _told(drill, heads)]
     if left_out:
         reasons = [(f"`{drill.name}`", drill.about, drill.not_run or "") for drill in left_out]
         parts += ["## Not run", table(("drill", "what happens", "why not"), reasons)]
@@ -81,6 +88,11 @@ def _row(drill: Drilled) -> Sequence[str]:
         _verdict(drill),
         f"{drill.seconds:.1f}",
     )
+
+
+def _told(drill: Drilled, heads: Sequence[str]) -> tuple[str, str]:
+    """One that runs alone: its line, and what it measured itself."""
+    return table(heads, [_row(drill)]), "\n".join(f"- {proof}" for proof in drill.proofs)
 
 
 def _seen(drill: Drilled) -> str:
@@ -105,10 +117,14 @@ def main(record: Path = RECORD, target: Path = PAGE) -> int:
     """Writes the page; 1 where no full run has left a record."""
     try:
         content = msgspec.json.decode(record.read_bytes(), type=Record)
+        alone = [
+            msgspec.json.decode(path.read_bytes(), type=Drilled)
+            for path in sorted(record.parent.glob(f"*{ALONE}"))
+        ]
     except FileNotFoundError:
         sys.stderr.write(f"{record}: not there; `make drill` leaves it\n")
         return 1
-    target.write_text(page(content), encoding="utf-8")
+    target.write_text(page(content, alone), encoding="utf-8")
     return 0
 
 

@@ -140,8 +140,10 @@ def seen(what: str, number: int) -> None:
     assert number > 0, f"no failed state to recover from: {number} {what}"
     witness = _LISTENING.get()
     if witness is not None:
-        witness.failures.append(Failure(witness.at_s, number, what))
-        witness.actions.append(Moment(witness.at_s, f"**the failed state: {number} {what}**"))
+        failure = Failure(witness.at_s, number, what)
+        witness.failures.append(failure)
+        words = f"**seen before anything is healed: {failure}**"
+        witness.actions.append(Moment(failure.at_s, words))
 
 
 def proved(what: str) -> None:

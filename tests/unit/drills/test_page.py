@@ -22,6 +22,7 @@ FINE = Drilled(
     units=9_000,
     pending_at_worst=4_000,
     seen=["24 windows pending", "1 worker dead"],
+    proofs=[],
 )
 BAD = msgspec.structs.replace(FINE, name="slot-moved", ok=False, lost=7, stuck=2)
 UNJUDGED = msgspec.structs.replace(
@@ -61,6 +62,19 @@ def test_the_page_is_written_from_the_record(tmp_path: Path) -> None:
     record.write_bytes(msgspec.json.encode(RECORD))
     assert main(record, target) == 0
     assert target.read_text(encoding="utf-8") == page(RECORD)
+
+
+def test_what_runs_alone_is_told_with_what_it_measured(tmp_path: Path) -> None:
+    record, target = tmp_path / "full.json", tmp_path / "drills.md"
+    record.write_bytes(msgspec.json.encode(RECORD))
+    soak = msgspec.structs.replace(FINE, name="soak", proofs=["seed 7", "50000 events, 100 kills"])
+    (tmp_path / "soak.alone.json").write_bytes(msgspec.json.encode(soak))
+    assert main(record, target) == 0
+    text = target.read_text(encoding="utf-8")
+    assert "1 of 3 drills are ok" in text
+    told = text.partition("## As long as one likes")[2].partition("## Not run")[0]
+    assert "| `soak` |" in told
+    assert "- seed 7\n- 50000 events, 100 kills" in told
 
 
 def test_without_a_run_there_is_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,7 +153,7 @@ def test_a_report_tells_what_was_done_seen_and_found(run: Run) -> None:
     worst = next(line for line in fine.splitlines() if line.startswith("| most pending"))
     assert "10 of 10 units pending" in worst
     rows = [line for line in fine.splitlines() if line.startswith("| ")]
-    assert rows[2].startswith("| **failed** |")
+    assert rows[2].startswith("| **seen first** |")
     assert rows[2].endswith(" s | 24 windows pending |")
     assert "\n- completeness 100 %\n" in fine
     assert "s: *3 of 3 events admitted, 0 of 10 units pending" in fine
@@ -184,6 +184,19 @@ def test_drills_are_chosen_by_name(run: Run) -> None:
     result = run("fine")
     assert result.ret == 0
     assert [one["name"] for one in run.read("summary.json")] == ["fine"]
+
+
+def test_one_that_runs_alone_runs_by_its_name_only(run: Run) -> None:
+    more = (
+        "\n@pytest.mark.drill(name='endless', alone=True)\n"
+        "def test_endless(): witness.judged(looked(Verdict()), Verdict())\n"
+    )
+    run(drills=DRILLS + more, full=True)
+    assert "endless" not in {one["name"] for one in run.read("full.json")["drills"]}
+    run("endless", drills=DRILLS + more)
+    assert [one["name"] for one in run.read("summary.json")] == ["endless"]
+    assert run.read("endless.alone.json")["name"] == "endless"
+    assert not (run.out / "fine.alone.json").exists()
 
 
 def test_a_name_that_no_drill_has_is_refused(run: Run) -> None:

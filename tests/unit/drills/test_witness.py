@@ -50,7 +50,7 @@ def test_a_failed_state_is_kept_with_its_number_and_told_where_it_was_seen() -> 
         witness.did("Stripe is well again")
     assert [str(failure) for failure in one.failures] == ["24 windows pending"]
     told = [moment.what for moment in one.actions]
-    assert told[1] == "**the failed state: 24 windows pending**"
+    assert told[1] == "**seen before anything is healed: 24 windows pending**"
 
 
 def test_where_nothing_is_broken_there_is_no_recovery_to_show() -> None:
