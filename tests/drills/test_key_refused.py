@@ -11,7 +11,15 @@ from typing import Final
 import pytest
 
 from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, USED_UP, ask, at_stripe, look, whole
-from tests.support.books import Books, assert_exact, await_settled, pending, scattered, write
+from tests.support.books import (
+    Books,
+    assert_exact,
+    await_settled,
+    pending,
+    scattered,
+    show_pending,
+    write,
+)
 from tests.support.live import LiveWorker
 from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.waiting import until
@@ -89,6 +97,7 @@ def test_an_hour_without_a_key_costs_no_attempt_and_recording_goes_on(stack: Shi
     assert ask(stack, REFUSED, books) <= LANES + probes
     assert ask(stack, NOT_SYSTEMIC, books) == 0
     assert ask(stack, NOT_WHOLE, books) == 0
+    show_pending(stack, books)
 
     stack.stand_in.clear_faults()
     await_settled(stack, books, 120)
@@ -114,6 +123,7 @@ def test_a_key_that_is_back_after_a_day_sends_all_but_what_may_be_there(
     stack.move(timedelta(hours=25))
     record(stack, books, "day-b", 65)
     assert ask(stack, NOT_SYSTEMIC, books) == 0
+    show_pending(stack, books)
 
     stack.stand_in.clear_faults()
     until(

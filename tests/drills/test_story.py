@@ -88,7 +88,7 @@ def test_24_windows_wait_for_stripe(stack: LiveStack) -> None:
 
 @pytest.mark.drill(
     name="network-cut",
-    about="the network to Stripe is cut with 6 requests on the way: 12 windows wait, 6 of them are "
+    about="The network to Stripe is cut with 6 requests on the way: 12 windows wait, 6 of them are "
     "at Stripe, and the sender cannot know it",
 )
 def test_12_windows_wait_behind_a_cut(stack: LiveStack) -> None:
