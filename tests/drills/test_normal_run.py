@@ -7,6 +7,7 @@ window.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from random import Random
 
 import psycopg
@@ -33,6 +34,8 @@ pytestmark = [pytest.mark.drill, pytest.mark.timeout(420)]
 WINDOWS, EVENTS = 1_180, 8_420
 TENANTS = 40
 DUPLICATES, CONFLICTS, ROLLBACKS, LATE = 420, 30, 120, 60
+IN_ONE_TRANSACTION = 20
+"""Of the service; what it rolls back of one is a part of it."""
 
 
 def windows(now: datetime) -> list[tuple[str, str, datetime]]:
@@ -72,17 +75,21 @@ def story(now: datetime) -> Iterator[Use]:
 
 @pytest.mark.drill(
     name="normal-run",
-    about="no fault: 8,420 events in 1,180 billing windows, with copies, conflicts, roll-backs and "
+    about="No fault: 8,420 events in 1,180 billing windows, with copies, conflicts, roll-backs and "
     "late events on top, are complete, counted once and reconciled against Stripe",
 )
 def test_the_normal_run_is_complete_counted_once_and_reconciled(stack: LiveStack) -> None:
     books = Books()
     now = datetime.now(UTC)  # noqa: TID251 - the services of this run live now
     stack.start_worker("normal")
+    uses = story(now)
     with psycopg.connect(stack.facts["writer_dsn"], autocommit=True) as service:
-        for use in story(now):
-            record(service, use)
-            books.note(use)
+        while together := list(islice(uses, IN_ONE_TRANSACTION)):
+            with service.transaction():
+                for use in together:
+                    record(service, use)
+            for use in together:
+                books.note(use)
     assert len(books.windows) == WINDOWS
     assert books.events == EVENTS
     show_pending(stack, books)
