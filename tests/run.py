@@ -1,8 +1,9 @@
 """`python -m tests.run`: every suite of CI, in two lanes, with the time each took.
 
 One lane starts the whole stack, again and again, and mostly waits; the other computes and talks to
-databases of its own. So two cores are used and no two stacks run at the same time. A failing suite
-does not stop the others; the exit code is 1 if any failed or ran nothing.
+databases of its own. So two cores are used and no two stacks run at the same time. What can run
+beside anything is left to the lane that comes to its end first. A failing suite does not stop the
+others; the exit code is 1 if any failed or ran nothing.
 """
 
 import re
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +21,10 @@ LOGS = ROOT / "build" / "tests"
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 COVERAGE = (sys.executable, "-m", "coverage")
 INTEGRATION = ROOT / "tests" / "integration"
-ON_THE_STACK = ("connectors", "engine", "journey", "sandbox")
+ON_THE_STACK = ("journey", "sandbox")
+BESIDE_ANYTHING = ("engine",)
+REAL_CAPTURE = "tests/integration/connectors/test_real_connect.py"
+"""Of a suite that needs no stack otherwise."""
 
 
 @dataclass(slots=True)
@@ -49,11 +55,25 @@ class Suite:
 def _others() -> tuple[str, ...]:
     """The integration suites that need no stack; a new folder is never forgotten."""
     folders = sorted(p for p in INTEGRATION.iterdir() if (p / "__init__.py").is_file())
-    return tuple(f"tests/integration/{p.name}" for p in folders if p.name not in ON_THE_STACK)
+    names = [p.name for p in folders if p.name not in {*ON_THE_STACK, *BESIDE_ANYTHING}]
+    return (*(f"tests/integration/{name}" for name in names), f"--ignore={REAL_CAPTURE}")
 
 
-def lanes() -> tuple[list[Suite], list[Suite]]:
-    """The suites: those that compute, those on the whole stack."""
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """All suites, by where they run; each list in its order."""
+
+    computing: list[Suite]
+    on_the_stack: list[Suite]
+    either: list[Suite]
+    """Run by the lane that has nothing else to do."""
+
+    def suites(self) -> list[Suite]:
+        return [*self.computing, *self.on_the_stack, *self.either]
+
+
+def lanes() -> Lanes:
+    """The suites of CI."""
     computing = [
         Suite(
             "the core, to the last branch",
@@ -70,43 +90,59 @@ def lanes() -> tuple[list[Suite], list[Suite]]:
         Suite("on real databases", ((*PYTEST, *_others()),)),
     ]
     on_the_stack = [
-        Suite("the journey on the whole stack", ((*PYTEST, "tests/integration/journey"),)),
         Suite("drills on the whole stack", ((*PYTEST, "tests/drills", "-m", "not long"),)),
         *(
-            Suite(f"{name} on real parts", ((*PYTEST, f"tests/integration/{name}"),))
+            Suite(f"the {name} on the whole stack", ((*PYTEST, f"tests/integration/{name}"),))
             for name in ON_THE_STACK
-            if name != "journey" and (INTEGRATION / name / "__init__.py").is_file()
         ),
+        Suite("capture on the whole stack", ((*PYTEST, REAL_CAPTURE),)),
     ]
-    return computing, on_the_stack
+    either = [
+        Suite(f"the {name} on a real broker", ((*PYTEST, f"tests/integration/{name}"),))
+        for name in BESIDE_ANYTHING
+    ]
+    return Lanes(computing, on_the_stack, either)
+
+
+def drive(own: list[Suite], either: list[Suite], end: Callable[[Suite], None]) -> None:
+    """Runs the suites of a lane, then what is left of those that any lane may run."""
+    left = deque(own)
+    while left or either:
+        try:
+            suite = left.popleft() if left else either.pop(0)
+        except IndexError:  # another lane was faster
+            return
+        suite.run()
+        end(suite)
 
 
 def main() -> int:
     """Runs all suites; 1 if any failed."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    both = lanes()
+    chosen = lanes()
+    suites = chosen.suites()
     said = threading.Lock()
 
-    def drive(lane: list[Suite]) -> None:
-        for suite in lane:
-            suite.run()
-            text = "\n".join(suite.output)
-            (LOGS / f"{suite.name.replace(' ', '-').replace(',', '')}.log").write_text(text)
-            with said:
-                verdict = "FAILED" if suite.failed else "ok"
-                sys.stdout.write(f"{verdict:7}{suite.seconds:7.1f} s  {suite.name}\n")
-                for line in re.findall(r"^not run: .*$", text, re.MULTILINE):
-                    sys.stdout.write(f"       {line}\n")
-                if suite.failed:
-                    sys.stdout.write(text[-20_000:] + "\n")
-                sys.stdout.flush()
+    def tell(suite: Suite) -> None:
+        text = "\n".join(suite.output)
+        (LOGS / f"{suite.name.replace(' ', '-').replace(',', '')}.log").write_text(text)
+        with said:
+            verdict = "FAILED" if suite.failed else "ok"
+            sys.stdout.write(f"{verdict:7}{suite.seconds:7.1f} s  {suite.name}\n")
+            for line in re.findall(r"^not run: .*$", text, re.MULTILINE):
+                sys.stdout.write(f"       {line}\n")
+            if suite.failed:
+                sys.stdout.write(text[-20_000:] + "\n")
+            sys.stdout.flush()
 
-    threads = [threading.Thread(target=drive, args=(lane,)) for lane in both]
+    threads = [
+        threading.Thread(target=drive, args=(own, chosen.either, tell))
+        for own in (chosen.computing, chosen.on_the_stack)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    suites = [suite for lane in both for suite in lane]
     failed = sum(suite.failed for suite in suites)
     passed = sum(suite.passed for suite in suites)
     sys.stdout.write(f"\n{passed} passed, {failed} failed\n")

@@ -32,7 +32,8 @@ app = new_app(
 def list_drills(as_json: Json = False) -> None:
     """Show every drill, and what keeps this machine from running them.
 
-    Drills of size CI run on every change, `long` ones only in the full run.
+    Drills of size CI run on every change, `long` ones only in the full run, and those that run
+    `alone` only by their name.
     """
     raise typer.Exit(_drills().show(as_json=as_json))
 
@@ -47,13 +48,27 @@ def run(
             show_default=False,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All of them, but for those that run alone.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Where the reports go. Default: build/drills in the checkout.",
             show_default=False,
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", min=1, help="Length of the soak. Default: 30.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Seed of the soak. Default: by chance.", show_default=False
         ),
     ] = None,
 ) -> None:
@@ -63,7 +78,9 @@ def run(
     oracle found, seeds and times. DIR/summary.json has the figures of all that were run. Exit code:
     0 all are ok, 1 one is not, 69 none of them can run here, 78 the machine cannot run a stack.
     """
-    raise typer.Exit(_drills().run(names or [], everything=everything, out=out))
+    drills = _drills()
+    length = drills.Length(minutes, seed)
+    raise typer.Exit(drills.run(names or [], everything=everything, out=out, length=length))
 
 
 @app.command("stripe-facts")

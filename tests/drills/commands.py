@@ -8,8 +8,10 @@ import contextlib
 import difflib
 import io
 import os
+import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,8 @@ from tests.drills.reporter import Reporter
 from tests.support.stack import ROOT, StackError, provider_of
 
 FOLDER: Final = ROOT / "tests" / "drills"
+SEEDS: Final = 1_000_000
+"""Of as many a run without a seed chooses one."""
 
 
 class _Watch:
@@ -54,21 +58,45 @@ def show(*, as_json: bool, folder: Path = FOLDER) -> int:
     drills, reason = _collected(folder), _missing(os.environ)
     if as_json:
         rows = [
-            {"name": d.name, "long": d.long, "about": d.about, "not_run": reason or None}
+            {"name": d.name, "size": d.size, "about": d.about, "not_run": reason or None}
             for d in drills.values()
         ]
         terminal.emit_json({"drills": rows})
         return FINE
-    size = {True: "long", False: "CI"}
     terminal.show_table(
-        ("name", "size", "what happens"), ((d.name, size[d.long], d.about) for d in drills.values())
+        ("name", "size", "what happens"), ((d.name, d.size, d.about) for d in drills.values())
     )
     if reason:
         terminal.say(f"not run: {reason}")
     return FINE
 
 
-def run(names: Sequence[str], *, everything: bool, out: Path | None, folder: Path = FOLDER) -> int:
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long the drills take that take as long as one likes, and from which seed."""
+
+    minutes: float | None = None
+    seed: int | None = None
+
+    @property
+    def given(self) -> bool:
+        return self != Length()
+
+    def options(self) -> Iterator[str]:
+        """For pytest; the seed is chosen here, so that a run without one has another each time."""
+        if self.minutes is not None:
+            yield f"--drill-minutes={self.minutes}"
+        yield f"--drill-seed={secrets.randbelow(SEEDS) if self.seed is None else self.seed}"
+
+
+def run(
+    names: Sequence[str],
+    *,
+    everything: bool,
+    out: Path | None,
+    length: Length = Length(),
+    folder: Path = FOLDER,
+) -> int:
     """Runs drills and leaves a report of each; blocks until the stack is down again.
 
     Raises:
@@ -81,6 +109,11 @@ def run(names: Sequence[str], *, everything: bool, out: Path | None, folder: Pat
         raise UsageProblemError("name drills, or give --all", fix="`tailrace drill list`")
     drills = _collected(folder)
     wanted = _chosen(names, drills)
+    if length.given and not any(drills[name].alone for name in wanted):
+        alone = ", ".join(name for name, drill in drills.items() if drill.alone)
+        raise UsageProblemError(
+            "--minutes and --seed are not for these drills", fix=f"they are for {alone}"
+        )
     reason = _missing(os.environ)
     if reason:
         raise ConfigurationError(
@@ -90,7 +123,8 @@ def run(names: Sequence[str], *, everything: bool, out: Path | None, folder: Pat
     chosen = [f"--drill={name}" for name in wanted] or ["--drill-full"]
     where = [] if out is None else [f"--drill-out={Path.cwd() / out}"]
     watch = _Watch()
-    code = pytest.main(["-q", *chosen, *where, *_place(folder)], plugins=[watch])
+    options = (*chosen, *where, *length.options())
+    code = pytest.main(["-q", *options, *_place(folder)], plugins=[watch])
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     outcomes = [] if watch.reporter is None else list(watch.reporter.outcomes.values())

@@ -3,7 +3,8 @@
 Name and description stand in the mark, `@pytest.mark.drill(name=…, about=…)`; a drill without them
 is called after its function and described by the first line of its docstring, or of its module's.
 A parametrized drill is one for each parameter. What takes too long for every change is marked
-`long` and left to the full run.
+`long` and left to the full run; what takes as long as one likes says `alone=True` in its mark, and
+runs only by its name.
 """
 
 import inspect
@@ -28,6 +29,13 @@ class Drill:
     about: str
     long: bool
     """Whether it is left out where every change is tested."""
+    alone: bool = False
+    """Whether it runs only where it is asked for by its name, as it takes as long as one likes."""
+
+    @property
+    def size(self) -> str:
+        """Where it runs: `CI` on every change, `long` in the full run, `alone` by its name."""
+        return "alone" if self.alone else "long" if self.long else "CI"
 
 
 def drill_of(item: pytest.Item) -> Drill | None:
@@ -45,7 +53,8 @@ def drill_of(item: pytest.Item) -> Drill | None:
     if NAME.fullmatch(name) is None:
         raise DrillsError(f"{item.nodeid}: {name!r} is no name; give it one in its mark")
     about = mark.kwargs.get("about") or _first_line(item.function) or _first_line(item.module)
-    return Drill(name, about, item.get_closest_marker("long") is not None)
+    long = item.get_closest_marker("long") is not None
+    return Drill(name, about, long, alone=bool(mark.kwargs.get("alone", False)))
 
 
 def drills_of(items: Iterable[pytest.Item]) -> dict[str, tuple[Drill, pytest.Item]]:

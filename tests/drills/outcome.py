@@ -83,6 +83,8 @@ class Outcome:
             "not_run": self.not_run,
             "units": worst[1].expected_units if worst else 0,
             "pending_at_worst": worst[1].pending if worst else 0,
+            "seen": [str(failure) for failure in self.witness.failures],
+            "proofs": self.witness.proofs,
         }
 
     def report(self) -> str:
@@ -95,23 +97,35 @@ class Outcome:
         yield f"- began {self.began:%Y-%m-%d %H:%M:%S} UTC, took {self.seconds:.1f} s"
         seeds = ", ".join(f"{name} {seed}" for name, seed in self.witness.seeds.items())
         yield f"- seeds of the usage: {seeds or 'none'}"
-        yield from ("", "## Pending: before, at the failure, after", "")
-        yield from self._progress()
+        yield from ("", "## Seen: the failed state, then the recovery", "")
+        yield from self._seen()
         yield from ("", "## What was done", "")
         yield from self._story()
         yield from ("", "## Evidence", "")
         yield from self._evidence()
 
-    def _progress(self) -> Iterator[str]:
-        seen, worst = self.witness.progress, self.witness.worst
-        if not seen or worst is None:
-            yield "Nobody looked."
-            return
-        yield "| | at | |"
-        yield "| --- | ---: | --- |"
-        looks = (("first look", seen[0]), ("most pending", worst), ("at the end", seen[-1]))
-        for when, (at_s, progress) in looks:
-            yield f"| {when} | {at_s:.1f} s | {progress} |"
+    def _seen(self) -> Iterator[str]:
+        witness = self.witness
+        shown = [
+            ("**seen first**", at_s, f"{number} {what}") for at_s, number, what in witness.failures
+        ]
+        if not shown:
+            yield from (
+                "The failed state was not shown: nobody counted it before the recovery.",
+                "",
+            )
+        if witness.worst is not None:
+            seen = witness.progress
+            looks = (
+                ("first look", seen[0]),
+                ("most pending", witness.worst),
+                ("at the end", seen[-1]),
+            )
+            shown += [(when, at_s, str(progress)) for when, (at_s, progress) in looks]
+        if shown:
+            yield from ("| | at | |", "| --- | ---: | --- |")
+        for when, at_s, what in shown:
+            yield f"| {when} | {at_s:.1f} s | {what} |"
 
     def _story(self) -> Iterator[str]:
         told = [
@@ -139,6 +153,9 @@ class Outcome:
 
     def _evidence(self) -> Iterator[str]:
         verdict = self.verdict
+        yield from (f"- {proof}" for proof in self.witness.proofs)
+        if self.witness.proofs:
+            yield ""
         if verdict is not None:
             yield f"Key registry, ledger and Stripe were compared: {', '.join(verdict.compared)}."
             yield from ("", *(f"- {difference}" for difference in verdict.differences))

@@ -22,6 +22,8 @@ from tests.support.witness import Witness, witnessed
 
 SUMMARY: Final = "summary.json"
 FULL: Final = "full.json"
+ALONE: Final = ".alone.json"
+"""After the name of a drill that runs alone: its record, which no full run touches."""
 _FINISHED: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _Report = Generator[None, pytest.TestReport, pytest.TestReport]
 
@@ -56,8 +58,13 @@ class Reporter:
             raise pytest.UsageError(f"no such drill: {', '.join(unknown)}")
         if self._wanted:
             kept = [item for name, (_, item) in drills.items() if name in self._wanted]
-            config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-            items[:] = kept
+        elif config.option.collectonly:
+            return
+        else:
+            alone = [item for drill, item in drills.values() if drill.alone]
+            kept = [item for item in items if item not in alone]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -110,11 +117,14 @@ class Reporter:
         return report
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """After a run of all drills that came to its end: the record of it."""
+        """After a run that came to its end: the record of it, if it was of all, or of one alone."""
         if self._full and exitstatus in _FINISHED and self.outcomes:
             began = min(outcome.began for outcome in self.outcomes.values())
             drills = [outcome.record() for outcome in self.outcomes.values()]
             _write(self.out / FULL, {"began": f"{began:%Y-%m-%dT%H:%M:%SZ}", "drills": drills})
+        for outcome in self.outcomes.values():
+            if outcome.drill.alone and exitstatus in _FINISHED:
+                _write(self.out / f"{outcome.drill.name}{ALONE}", outcome.record())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The table."""

@@ -10,8 +10,16 @@ from typing import Final
 
 import pytest
 
-from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, USED_UP, ask, customers, look, whole
-from tests.support.books import Books, assert_exact, await_settled, pending, scattered, write
+from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, USED_UP, ask, at_stripe, look, whole
+from tests.support.books import (
+    Books,
+    assert_exact,
+    await_settled,
+    pending,
+    scattered,
+    show_pending,
+    write,
+)
 from tests.support.live import LiveWorker
 from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.waiting import until
@@ -89,6 +97,7 @@ def test_an_hour_without_a_key_costs_no_attempt_and_recording_goes_on(stack: Shi
     assert ask(stack, REFUSED, books) <= LANES + probes
     assert ask(stack, NOT_SYSTEMIC, books) == 0
     assert ask(stack, NOT_WHOLE, books) == 0
+    show_pending(stack, books)
 
     stack.stand_in.clear_faults()
     await_settled(stack, books, 120)
@@ -114,6 +123,7 @@ def test_a_key_that_is_back_after_a_day_sends_all_but_what_may_be_there(
     stack.move(timedelta(hours=25))
     record(stack, books, "day-b", 65)
     assert ask(stack, NOT_SYSTEMIC, books) == 0
+    show_pending(stack, books)
 
     stack.stand_in.clear_faults()
     until(
@@ -121,8 +131,7 @@ def test_a_key_that_is_back_after_a_day_sends_all_but_what_may_be_there(
         lambda: ask(stack, UNDECIDED, books) == 0 and ask(stack, IN_DOUBT, books) == LOST_ANSWERS,
         120,
     )
-    mine = set(customers(books))
-    there = {e["identifier"] for e in stack.stand_in.oracle() if e["customer"] in mine}
+    there = at_stripe(stack, books)
     states = dict(look(stack, LATER_STATE, books, list(frozen)))
     # More usage of its window may have taken one in; then nothing went out under its name.
     assert {i for i, state in states.items() if state == "recorded"} == frozen & there

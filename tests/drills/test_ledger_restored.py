@@ -18,6 +18,7 @@ from tests.support.books import (
     pending,
     scattered,
     settled,
+    show_pending,
     write,
 )
 from tests.support.live import LiveStack, live_stack
@@ -68,6 +69,7 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
     sent = len(stack.stand_in.oracle())
     copy_ledger(stack, f"{name}_backup", name)
     until("publishing halted", lambda: halted(stack), 60)
+    show_pending(stack, after)
 
     # The restored ledger does not know these customers either; they are mapped again.
     after.mapped.clear()

@@ -12,6 +12,7 @@ from typing import Final
 import psycopg
 import pytest
 
+from tests.support import witness
 from tests.support.books import (
     Books,
     assert_exact,
@@ -19,6 +20,7 @@ from tests.support.books import (
     ledger_number,
     pending,
     scattered,
+    show_pending,
     write,
 )
 from tests.support.live import LiveStack
@@ -66,6 +68,8 @@ def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None
         90,
     )
     lost = len(stack.stand_in.oracle())
+    show_pending(stack, books)
+    witness.seen("answers lost of what Stripe has", lost)
 
     parts.shift("+26h")
     stack.stand_in.clear_faults()

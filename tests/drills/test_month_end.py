@@ -167,6 +167,7 @@ def pile_up_over_the_edge(month: Month) -> None:
         lambda: month.books("pending", "ambiguous") == waiting,
         60,
     )
+    witness.seen("units pending when the month is over", sum(waiting.values()) * len(TENANTS))
     unsettled = month.document("deadlines")["unsettled"]
     assert {line["outlook"] for line in unsettled} == {"at risk"}
     stack.stand_in.clear_faults()
@@ -231,6 +232,7 @@ def decide(month: Month) -> None:
         "past_deadline": each, "ambiguous": each, "late": each,
     }  # fmt: skip
     assert month.books("ambiguous") == {"exports": 11}
+    witness.seen("amounts past their invoice", expected[0].total() + expected[1].total())
 
     month.stack.move_to(month.end + minutes(120))
     month.stack.stand_in.clear_faults()

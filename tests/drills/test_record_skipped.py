@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from streams.engine.partitioner import home_partition
+from tests.support import witness
 from tests.support.books import (
     Books,
     Use,
@@ -104,6 +105,7 @@ def test_a_skipped_record_lets_its_partition_go_on(stack: LiveStack) -> None:
     assert (held["partition"], held["state"]) == (partition, "held")
     assert "schema version 2 is unknown" in held["reason"]
     assert ledger_number(stack, ADMITTED, sorted(behind.tenants)) == 0
+    witness.seen("events held behind a record that nobody can read", behind.events)
     found = audit(stack)
     assert [finding["kind"] for finding in found["findings"]] == ["held"]
     assert (found["lost"], found["double"]) == (0, 0)

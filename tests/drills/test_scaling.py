@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.books import Books, assert_exact, await_settled, scattered, write
+from tests.support.books import Books, assert_exact, await_settled, scattered, show_pending, write
 from tests.support.live import LiveStack, LiveWorker
 from tests.support.waiting import until
 
@@ -15,7 +15,7 @@ def assigned(worker: LiveWorker) -> bool:
 
 
 @pytest.mark.drill(name="workers-1-3-1")
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.long), "kill"])
 def test_one_to_three_to_one(stack: LiveStack, end: str) -> None:
     books = Books()
     first = stack.start_worker(f"{end}-1")
@@ -24,6 +24,7 @@ def test_one_to_three_to_one(stack: LiveStack, end: str) -> None:
     write(stack, scattered(f"{end}-b", PART, tenants=24, seed=32), books)
     until("partitions for all three", lambda: all(assigned(w) for w in others), 60)
     write(stack, scattered(f"{end}-c", PART, tenants=24, seed=33), books)
+    show_pending(stack, books)
     for worker in others:
         if end == "kill":
             worker.kill()

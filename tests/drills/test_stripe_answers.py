@@ -6,7 +6,15 @@ from typing import Any, Final
 import pytest
 
 from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, UNANSWERED, USED_UP, ask, whole
-from tests.support.books import Books, assert_exact, await_settled, pending, scattered, write
+from tests.support.books import (
+    Books,
+    assert_exact,
+    await_settled,
+    pending,
+    scattered,
+    show_pending,
+    write,
+)
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
@@ -43,6 +51,7 @@ def test_every_bad_answer_at_once(stack: LiveStack) -> None:
         stack.stand_in.arm(**fault, seed=number)
     stack.start_worker("storm", publish_rate_per_s=200)
     write(stack, scattered("storm", EVENTS, seed=41), books)
+    show_pending(stack, books)
     await_settled(stack, books, 150)
     assert_exact(stack, books)
     assert ask(stack, NOT_WHOLE, books) == 0
@@ -65,6 +74,7 @@ def test_a_refused_key_uses_up_no_attempts(stack: LiveStack) -> None:
     )
     assert ask(stack, USED_UP, books) == 0
     assert ask(stack, NOT_WHOLE, books) == 0
+    show_pending(stack, books)
     stack.stand_in.clear_faults()
     await_settled(stack, books, 120)
     assert_exact(stack, books)
@@ -80,6 +90,7 @@ def test_a_publisher_that_sleeps_past_its_lease_sends_nothing_more(stack: LiveSt
     until("requests in flight", lambda: ask(stack, UNANSWERED, books) > 0, 60)
     sleeper.signal(signal.SIGSTOP)
     try:
+        show_pending(stack, books)
         stack.start_worker("awake", **SHORT_LEASE)
         await_settled(stack, books, 150)
     finally:

@@ -13,8 +13,16 @@ from typing import Any, Final
 import pytest
 
 from streams.core.retry import BreakerPolicy
-from tests.support.attempts import SENT, UNANSWERED, ask, customers, look, whole
-from tests.support.books import Books, assert_exact, await_settled, pending, scattered, write
+from tests.support.attempts import SENT, UNANSWERED, ask, at_stripe, look, whole
+from tests.support.books import (
+    Books,
+    assert_exact,
+    await_settled,
+    pending,
+    scattered,
+    show_pending,
+    write,
+)
 from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.waiting import until
 
@@ -43,11 +51,6 @@ def stack(tmp_path: Path) -> Iterator[ShiftedStack]:
         yield own
 
 
-def at_stripe(stack: ShiftedStack, books: Books) -> set[str]:
-    mine = set(customers(books))
-    return {e["identifier"] for e in stack.stand_in.oracle() if e["customer"] in mine}
-
-
 @pytest.mark.drill(name="asleep-past-fence")
 def test_asleep_past_lease_and_fence_its_doubts_are_settled_by_sums(stack: ShiftedStack) -> None:
     books = Books()
@@ -65,6 +68,7 @@ def test_asleep_past_lease_and_fence_its_doubts_are_settled_by_sums(stack: Shift
     )
     sleeper.signal(signal.SIGSTOP)
     try:
+        show_pending(stack, books)
         held = {identifier for (identifier,) in look(stack, HELD, books)}
         there = at_stripe(stack, books)
         assert there < held

@@ -10,7 +10,15 @@ import pytest
 
 from streams.core.settlement import PublishPolicy
 from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, USED_UP, ask, look, whole
-from tests.support.books import Books, assert_exact, await_settled, pending, scattered, write
+from tests.support.books import (
+    Books,
+    assert_exact,
+    await_settled,
+    pending,
+    scattered,
+    show_pending,
+    write,
+)
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
@@ -57,6 +65,7 @@ def test_a_storm_of_refusals_uses_up_nothing_and_retry_after_is_kept(stack: Live
     )
     assert pending(stack, books) == whole(books)
     assert_unharmed(stack, books)
+    show_pending(stack, books)
 
     refused = ask(stack, REFUSED, books)
     stack.stand_in.clear_faults()

@@ -5,11 +5,11 @@ from typing import Any, Final
 import pytest
 
 from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, ask, look
-from tests.support.books import Books, assert_exact, await_settled, scattered, write
+from tests.support.books import Books, assert_exact, await_settled, scattered, show_pending, write
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.drill, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 EVENTS: Final = 300
 PART: Final = 20
 FAULTS: Final[tuple[dict[str, Any], ...]] = (
@@ -42,6 +42,7 @@ def test_two_publishers_on_the_same_lanes_never_cross(stack: LiveStack) -> None:
     # In parts: usage that comes while its lane is lent makes the lane due again.
     for part in range(0, EVENTS, PART):
         write(stack, uses[part : part + PART], books)
+    show_pending(stack, books)
     until("both to send", lambda: len(look(stack, SHARES, books)) == 2, 60)
     await_settled(stack, books, 150)
     assert_exact(stack, books)

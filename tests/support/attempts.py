@@ -39,3 +39,9 @@ def customers(books: Books) -> list[str]:
 def whole(books: Books) -> int:
     """Units that have to be at Stripe in the end."""
     return sum(units for _, units in books.windows.values())
+
+
+def at_stripe(stack: LiveStack, books: Books) -> set[str]:
+    """Identifiers of the test's meter events that Stripe has recorded, whatever it answered."""
+    mine = set(customers(books))
+    return {e["identifier"] for e in stack.stand_in.oracle() if e["customer"] in mine}

@@ -177,6 +177,25 @@ def pending(stack: LiveStack, books: Books) -> int:
     return _progress(stack, books).waiting
 
 
+def windows_pending(stack: LiveStack, books: Books) -> int:
+    """Billing windows of the test whose usage is not, or not for certain, at Stripe."""
+    text = (
+        "SELECT count(*) FROM ledger.balance WHERE tenant_id = ANY(%s) AND pending + ambiguous <> 0"
+    )
+    return ledger_number(stack, text, sorted(books.tenants))
+
+
+def show_pending(stack: LiveStack, books: Books) -> int:
+    """Counts, for the report, what the fault keeps from Stripe, before anything is healed.
+
+    Raises:
+        AssertionError: nothing is kept: the fault has passed by.
+    """
+    units = _progress(stack, books).pending
+    witness.seen("units pending", units)
+    return units
+
+
 def _progress(stack: LiveStack, books: Books) -> Progress:
     tenants = sorted(books.tenants)
     with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
@@ -207,7 +226,13 @@ def await_settled(stack: LiveStack, books: Books, deadline_s: float = 90) -> Non
 
 
 def assert_exact(
-    stack: LiveStack, books: Books, *, doubted: int = 0, redriven: int = 0, by_hour: bool = True
+    stack: LiveStack,
+    books: Books,
+    *,
+    doubted: int = 0,
+    redriven: int = 0,
+    exhausted: int = 0,
+    by_hour: bool = True,
 ) -> None:
     """Registry = ledger = Stripe = what was expected, per tenant, metric and window.
 
@@ -217,22 +242,28 @@ def assert_exact(
         doubted: meter events that were parked as ambiguous on the way, and settled since.
         redriven: the same, refused and redriven. What Stripe took back without naming it need not
             be at Stripe then, as long as the ledger lists it as doubt.
+        exhausted: meter events that used up their attempts, and were redriven.
         by_hour: whether Stripe has everything in its own hour; what was carried is not.
 
     Raises:
         AssertionError: with the figures, and every difference.
     """
-    verdict = judge(stack, books, doubted=doubted, redriven=redriven, by_hour=by_hour)
+    decided = {"ambiguous": doubted, "refused": redriven, "exhausted": exhausted}
+    verdict = judge(stack, books, decided, by_hour=by_hour)
     assert verdict.exact, "\n".join((str(verdict), *verdict.differences))
 
 
 def judge(
-    stack: LiveStack, books: Books, *, doubted: int = 0, redriven: int = 0, by_hour: bool = True
+    stack: LiveStack,
+    books: Books,
+    decided: Mapping[str, int] | None = None,
+    *,
+    by_hour: bool = True,
 ) -> Verdict:
-    """The same, as figures; what a drill reports."""
-    decided = {"ambiguous": doubted, "refused": redriven}
-    expected = books.expected({reason: number for reason, number in decided.items() if number})
-    verdict = compare(expected, read(stack, books.tenants, redriven=redriven), by_hour=by_hour)
+    """The same, as figures; what a drill reports. `decided` are dead letters that were settled."""
+    dead = {reason: number for reason, number in (decided or {}).items() if number}
+    seen = read(stack, books.tenants, redriven=dead.get("refused", 0))
+    verdict = compare(books.expected(dead), seen, by_hour=by_hour)
     witness.judged(books, verdict)
     _progress(stack, books)
     return verdict

@@ -68,6 +68,13 @@ class LiveWorker:
         self.signal(signal.SIGTERM)
         return self.process.wait(30)
 
+    def ends_within(self, deadline_s: float) -> bool:
+        try:
+            self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def said(self, event: str) -> list[dict[str, Any]]:
         """Its log lines of one event, the oldest first."""
         mark = f'"event": "{event}"'.encode()
@@ -145,10 +152,20 @@ class LiveStack:
         return {"LD_PRELOAD": library, "SHIFT_CLOCK_FILE": str(paths.clock)}
 
     def stop_workers(self) -> None:
-        for worker in self.workers:
-            if worker.alive:
-                worker.stop()
+        """Stops those that live, all at once; none is left, and one that does not stop is named.
+
+        Raises:
+            AssertionError: one had to be killed.
+        """
+        living = [worker for worker in self.workers if worker.alive]
         self.workers.clear()
+        for worker in living:
+            worker.signal(signal.SIGCONT)
+            worker.signal(signal.SIGTERM)
+        stubborn = [worker for worker in living if not worker.ends_within(30)]
+        for worker in stubborn:
+            worker.kill()
+        assert not stubborn, f"SIGTERM did not end {', '.join(w.name for w in stubborn)}"
 
     def kill_part(self, part: str) -> int:
         """SIGKILL to a part of the stack, which is started again; its process id until now."""

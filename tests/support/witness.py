@@ -46,10 +46,24 @@ class Moment(NamedTuple):
     what: str
 
 
+class Failure(NamedTuple):
+    """What of the failed state was counted, before anything was healed."""
+
+    at_s: float
+    number: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.what}"
+
+
 @dataclass(slots=True)
 class Witness:
     """One drill, as it was observed."""
 
+    failures: list[Failure] = field(default_factory=list)
+    proofs: list[str] = field(default_factory=list)
+    """What the drill itself has measured at its end, for its report."""
     actions: list[Moment] = field(default_factory=list)
     progress: list[tuple[float, Progress]] = field(default_factory=list)
     seeds: dict[str, int] = field(default_factory=dict)
@@ -115,6 +129,28 @@ def saw(progress: Progress, books: object, judge: Callable[[], object]) -> None:
     if [seen for _, seen in witness.progress[-2:]] == [progress, progress]:
         witness.progress.pop()  # of the same state its first and its last moment are enough
     witness.progress.append((witness.at_s, progress))
+
+
+def seen(what: str, number: int) -> None:
+    """The fault shows: so much is broken, and nothing has been healed yet.
+
+    Raises:
+        AssertionError: nothing is, so whatever comes next is no recovery.
+    """
+    assert number > 0, f"no failed state to recover from: {number} {what}"
+    witness = _LISTENING.get()
+    if witness is not None:
+        failure = Failure(witness.at_s, number, what)
+        witness.failures.append(failure)
+        words = f"**seen before anything is healed: {failure}**"
+        witness.actions.append(Moment(failure.at_s, words))
+
+
+def proved(what: str) -> None:
+    """Something was measured that belongs into the evidence."""
+    witness = _LISTENING.get()
+    if witness is not None:
+        witness.proofs.append(what)
 
 
 def seeded(name: str, seed: int) -> None:

@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from streams.cli import sandbox_commands
 from streams.cli.main import run
+from tests.drills import commands
 from tests.support.stack import ROOT
 
 SCHEMA = ROOT / "schemas/cli/drill_list.json"
@@ -40,6 +41,13 @@ def broken():
 def test_unprepared(broken):
     pass
 
+@pytest.mark.long
+@pytest.mark.drill(name="endless", alone=True)
+def test_as_long_as_one_likes(pytestconfig):
+    seed, minutes = pytestconfig.getoption("drill_seed"), pytestconfig.getoption("drill_minutes")
+    print("seed", seed, "minutes", minutes)
+    witness.judged(object(), Verdict(lost=int(seed == 13)))
+
 def test_stopped():
     raise KeyboardInterrupt
 """
@@ -53,7 +61,10 @@ def app(args, **_):
     everything = args == ["--all"]
     out = Path(sys.argv[2])
     folder = Path(sys.argv[1])
-    return commands.run([] if everything else args, everything=everything, out=out, folder=folder)
+    numbers = [each for each in args if each.isdigit()]
+    length = commands.Length(float(numbers[0]), int(numbers[1])) if numbers else commands.Length()
+    names = [] if everything else [each for each in args if not each.isdigit()]
+    return commands.run(names, everything=everything, out=out, length=length, folder=folder)
 
 sys.exit(fenced(app, "tailrace", sys.argv[3:]))
 """
@@ -111,6 +122,26 @@ def test_a_drill_that_is_not_ok_is_a_finding(made: Made) -> None:
     assert done.returncode == 1
     assert "double 1" in done.stdout
     assert made.summary == {"fine": True, "bad-lost": False, "bad-double": False}
+
+
+def test_a_drill_that_runs_alone_is_as_long_as_it_is_told(made: Made) -> None:
+    done = made.run("endless", "2", "13")
+    assert done.returncode == 1
+    assert "seed 13 minutes 2.0" in done.stdout
+    assert made.summary == {"endless": False}
+
+
+def test_without_a_seed_each_run_has_another() -> None:
+    seeds = {tuple(commands.Length().options()) for _ in range(20)}
+    assert len(seeds) > 1
+    assert all(len(options) == 1 for options in seeds)
+
+
+def test_a_length_is_for_drills_that_have_none(made: Made) -> None:
+    done = made.run("fine", "2", "13")
+    assert done.returncode == 2
+    assert "--minutes and --seed are not for these drills" in done.stderr
+    assert "they are for endless" in done.stderr
 
 
 def test_a_drill_that_cannot_run_here_says_why(made: Made) -> None:
@@ -181,6 +212,7 @@ def test_every_drill_is_listed_with_what_happens(tmp_path: Path) -> None:
     drills = {one["name"]: one for one in document["drills"]}
     assert {"stripe-away-26h", "killed-kafka", "worker-killed-batch-written"} <= drills.keys()
     assert all(one["about"] for one in drills.values())
+    assert {one["name"] for one in drills.values() if one["size"] == "alone"} == {"soak"}
 
 
 @pytest.mark.parametrize("words", [("list",), ("run", "fine")])

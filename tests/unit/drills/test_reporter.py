@@ -40,6 +40,8 @@ def test_one():
     witness.seeded("acme", 7)
     for _ in range(3):
         witness.did("SIGKILL to worker 1")
+    witness.seen("windows pending", 24)
+    witness.proved("completeness 100 %")
     witness.judged(looked(Verdict()), Verdict(compared=("3 identities",)))
 
 @pytest.mark.drill(name="unjudged")
@@ -150,8 +152,13 @@ def test_a_report_tells_what_was_done_seen_and_found(run: Run) -> None:
     assert "compared: 3 identities." in fine
     worst = next(line for line in fine.splitlines() if line.startswith("| most pending"))
     assert "10 of 10 units pending" in worst
+    rows = [line for line in fine.splitlines() if line.startswith("| ")]
+    assert rows[2].startswith("| **seen first** |")
+    assert rows[2].endswith(" s | 24 windows pending |")
+    assert "\n- completeness 100 %\n" in fine
     assert "s: *3 of 3 events admitted, 0 of 10 units pending" in fine
     broken = run.report("broken")
+    assert "The failed state was not shown" in broken
     assert broken.startswith("# broken: FAILED\n\nEnds before it has judged itself.\n\n**lost 1")
     assert "- registry: acme one is missing" in broken
     assert "the worker did not come back" in broken
@@ -170,12 +177,26 @@ def test_a_full_run_leaves_a_record_of_all_with_what_was_not_run(run: Run) -> No
     assert (elsewhere["name"], elsewhere["not_run"]) == ("elsewhere-a-b", "no such machine")
     fine = drills[0]
     assert (fine["about"], fine["units"], fine["pending_at_worst"]) == ("All goes well.", 10, 10)
+    assert [one["seen"] for one in drills[:2]] == [["24 windows pending"], []]
 
 
 def test_drills_are_chosen_by_name(run: Run) -> None:
     result = run("fine")
     assert result.ret == 0
     assert [one["name"] for one in run.read("summary.json")] == ["fine"]
+
+
+def test_one_that_runs_alone_runs_by_its_name_only(run: Run) -> None:
+    more = (
+        "\n@pytest.mark.drill(name='endless', alone=True)\n"
+        "def test_endless(): witness.judged(looked(Verdict()), Verdict())\n"
+    )
+    run(drills=DRILLS + more, full=True)
+    assert "endless" not in {one["name"] for one in run.read("full.json")["drills"]}
+    run("endless", drills=DRILLS + more)
+    assert [one["name"] for one in run.read("summary.json")] == ["endless"]
+    assert run.read("endless.alone.json")["name"] == "endless"
+    assert not (run.out / "fine.alone.json").exists()
 
 
 def test_a_name_that_no_drill_has_is_refused(run: Run) -> None:

@@ -1,5 +1,7 @@
 """What a witness keeps of a drill."""
 
+import pytest
+
 from tests.support import witness
 from tests.support.oracle import Verdict
 from tests.support.witness import Progress, witnessed
@@ -39,3 +41,18 @@ def test_nobody_listens_outside_of_a_drill() -> None:
     witness.seeded("acme", 1)
     witness.judged(object(), Verdict())
     assert (one.actions, one.progress, one.seeds, one.verdict) == ([], [], {}, None)
+
+
+def test_a_failed_state_is_kept_with_its_number_and_told_where_it_was_seen() -> None:
+    with witnessed() as one:
+        witness.did("Stripe is away")
+        witness.seen("windows pending", 24)
+        witness.did("Stripe is well again")
+    assert [str(failure) for failure in one.failures] == ["24 windows pending"]
+    told = [moment.what for moment in one.actions]
+    assert told[1] == "**seen before anything is healed: 24 windows pending**"
+
+
+def test_where_nothing_is_broken_there_is_no_recovery_to_show() -> None:
+    with pytest.raises(AssertionError, match="no failed state to recover from: 0 windows pending"):
+        witness.seen("windows pending", 0)
