@@ -68,6 +68,15 @@ def held_records(stack: LiveStack) -> list[dict[str, Any]]:
     return document["records"]
 
 
+def held_at(stack: LiveStack, partition: int) -> dict[str, Any]:
+    """The record that holds the partition, once its worker has said so."""
+    until("the held record to be reported", lambda: len(held_records(stack)) == 1, 30)
+    (held,) = held_records(stack)
+    assert (held["partition"], held["state"]) == (partition, "held")
+    assert "schema version 2 is unknown" in held["reason"]
+    return held
+
+
 def audit(stack: LiveStack) -> dict[str, Any]:
     ran = stack.tailrace("audit", "--json")
     assert ran.returncode in {0, 1}, ran.stdout + ran.stderr
@@ -100,10 +109,7 @@ def test_a_skipped_record_lets_its_partition_go_on(stack: LiveStack) -> None:
     write(stack, (use for use in uses if home(stack, use.tenant) != partition), beside)
 
     await_settled(stack, beside)
-    until("the held record to be reported", lambda: len(held_records(stack)) == 1, 30)
-    (held,) = held_records(stack)
-    assert (held["partition"], held["state"]) == (partition, "held")
-    assert "schema version 2 is unknown" in held["reason"]
+    held = held_at(stack, partition)
     assert ledger_number(stack, ADMITTED, sorted(behind.tenants)) == 0
     witness.seen("events held behind a record that nobody can read", behind.events)
     found = audit(stack)
