@@ -21,6 +21,8 @@ UNAVAILABLE: Final = 69
 TRY_AGAIN: Final = 75
 CONFIGURATION: Final = 78
 INTERRUPTED: Final = entry.INTERRUPTED
+PIPE_CLOSED: Final = 141
+"""As a shell counts a process that SIGPIPE ended."""
 
 
 class CommandError(Exception):

@@ -3,6 +3,7 @@
 A command builds one value; `emit` prints it as JSON or hands it to the command's own text.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from os import environ
@@ -11,7 +12,7 @@ from typing import IO, Any
 import msgspec
 import typer
 
-from streams.cli.errors import UsageProblemError
+from streams.cli.errors import PIPE_CLOSED, TryAgainError, UsageProblemError
 
 
 def say(text: str) -> None:
@@ -20,13 +21,35 @@ def say(text: str) -> None:
 
 
 def data(text: str = "") -> None:
-    """One line of what the command is asked for."""
-    typer.echo(text)
+    """One line of what the command is asked for.
+
+    Raises:
+        typer.Exit: nobody reads it any more, as behind `| head -1`.
+        TryAgainError: it cannot be written, as on a full disk.
+    """
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        _let_go()
+        raise typer.Exit(PIPE_CLOSED) from None
+    except OSError as error:
+        _let_go()
+        raise TryAgainError(
+            f"the output cannot be written: {error.strerror}",
+            fix="what was done stands: repeat the command with room for its output, it says so",
+        ) from None
+
+
+def _let_go() -> None:
+    """Else the interpreter tries once more at its end, and complains in words of its own."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def emit_json(document: Mapping[str, Any]) -> None:
     """One JSON document, two spaces deep, keys in their order of writing."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    data(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

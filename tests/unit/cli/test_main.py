@@ -164,3 +164,33 @@ def test_settings_are_printed_with_their_meaning(tmp_path: Path) -> None:
 def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tailrace ")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_reader_that_leaves_ends_a_command_without_a_word(options: tuple[str, ...]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "streams.cli.main", "config", "show", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout is not None
+        command.stdout.close()
+        assert command.stderr is not None
+        said = command.stderr.read()
+    assert command.returncode == 141
+    assert [line for line in said.splitlines() if not line.startswith("sandbox: ")] == []
+
+
+def test_an_output_that_cannot_be_written_says_that_what_was_done_stands() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        command = subprocess.run(
+            [sys.executable, "-m", "streams.cli.main", "config", "show"],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert command.returncode == 75
+    assert "error: the output cannot be written: No space left on device" in command.stderr
+    assert "next: what was done stands" in command.stderr
