@@ -105,8 +105,8 @@ class _Admission:
                 return self._usage(record, content) if at_home else hold.astray(record)
             case Malformed(reason, path):
                 self._dead(record, None, Dead(reason, path))
-            case Unsupported(version):
-                return hold.unsupported(record, version)
+            case Unsupported():
+                return hold.unsupported(record, content)
             case Correction() | Conflict() | Canary() if not at_home:
                 return hold.astray(record)
             case Correction():

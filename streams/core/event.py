@@ -13,7 +13,8 @@ class Wire(msgspec.Struct, frozen=True, gc=False):
     """The fields of every record type that a verdict needs, as they stand on the wire.
 
     `event_id` is uuid text, `content` 32 hex digits; `quantity` decimal text. `delta` stands in a
-    correction, `partition` and `token` in a canary, `first_content` in a conflict.
+    correction, `partition` and `token` in a canary, `first_content` in a conflict. `occurred_at`
+    stays text, because its text is part of the content.
     """
 
     v: int
@@ -24,10 +25,11 @@ class Wire(msgspec.Struct, frozen=True, gc=False):
     kafka_key: str
     shard: int
     metric: str
-    occurred_at: datetime
+    occurred_at: str
     received_at: datetime
     content: str
     event_key: str
+    content_version: int = 1
     quantity: str = ""
     delta: str = ""
     reason: str = ""
@@ -95,9 +97,13 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unsupported(msgspec.Struct, frozen=True, gc=False):
-    """A schema version that this code does not know: newer code must read it, so nobody guesses."""
+    """A version that this code does not know: newer code must read it, so nobody guesses.
+
+    `of` says of what: of the record's schema, or of the rule that its content digest follows.
+    """
 
     version: int
+    of: str = "schema"
 
 
 Decoded = UsageEvent | Conflict | Correction | Canary | Malformed | Unsupported

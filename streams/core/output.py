@@ -69,7 +69,7 @@ def dead_letter(
             "kind": "malformed",
             "reason": verdict.reason,
             "path": verdict.path,
-            "next": remedy("malformed", None, None),
+            "next": remedy("malformed", verdict.path, None),
             "source_topic": topic,
             "source_partition": partition,
             "source_offset": offset,
