@@ -99,7 +99,7 @@ def usage(
         "attributes": {"region": "eu"},
     } | changes
     content = content_digest(identity, metric, quantity, wire["occurred_at"])
-    return {"content": content.hex()} | wire
+    return wire | {"content": content.hex()} | changes
 
 
 def untimed(one: Wire) -> Wire:

@@ -121,6 +121,7 @@ def test_a_skipped_copy_of_what_is_billed_is_no_second_verdict_on_it(world: Worl
 
 
 def test_a_record_changed_on_its_way_is_lost_until_its_true_row_arrives(world: World) -> None:
+    assert world.cli("customers", "map", "acme", "cus_acme").code == 0
     world.pipeline.rescale.add("rescaled")
     world.pipeline.rename.add("renamed")
     world.record("acme", "rescaled")
