@@ -8,6 +8,7 @@ refused later by a store or a topic that the event has to pass.
 import re
 from binascii import unhexlify
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -26,9 +27,11 @@ from streams.core.event import (
 from streams.core.instant import EPOCH, FIRST_US, LAST_US
 from streams.core.recorded import (
     CONTENT_VERSION,
+    Names,
     altered_correction,
     altered_timeless,
     altered_usage,
+    names_of,
 )
 
 SCHEMA_VERSION: Final = 1
@@ -100,14 +103,25 @@ def _other_version(schema: int, content: int = CONTENT_VERSION) -> Malformed | U
 
 
 def _typed(wire: Wire) -> Decoded:
+    try:
+        names = _names(
+            wire.source,
+            wire.tenant_id,
+            wire.metric,
+            wire.kafka_key,
+            wire.shard,
+            wire.type == "canary",
+        )
+    except _NotNamesError as error:
+        return error.malformed
     event = _event(wire)
     if isinstance(event, Malformed):
         return event
     if wire.type == "usage":
-        return altered_usage(wire, event) or event
+        return altered_usage(wire, event, names) or event
     match wire.type:
         case "conflict":
-            return _conflict(wire, event)
+            return _conflict(wire, event, names)
         case "correction":
             return _correction(wire, event)
         case "canary":
@@ -117,10 +131,37 @@ def _typed(wire: Wire) -> Decoded:
             return Malformed(f"unknown type {wire.type[:40]!r}, known are {known}", "$.type")
 
 
-def _event(wire: Wire) -> UsageEvent | Malformed:
-    problem = _names_problem(wire)
+class _NotNamesError(Exception):
+    """Raised, not returned, so that the cache never keeps what is of any length."""
+
+    def __init__(self, malformed: Malformed) -> None:
+        super().__init__(malformed.reason)
+        self.malformed = malformed
+
+
+@lru_cache(maxsize=16_384)
+def _names(
+    source: str, tenant_id: str, metric: str, kafka_key: str, shard: int, is_canary: bool
+) -> Names:
+    """What all records of a tenant's meter have in common, checked and encoded once."""
+    problem = (
+        _bounded("$.source", source, 100)
+        or _bounded("$.tenant_id", tenant_id, 200)
+        or _bounded("$.metric", metric, 100)
+        or _key_problem(tenant_id, kafka_key, shard, is_canary=is_canary)
+    )
     if problem is not None:
-        return problem
+        raise _NotNamesError(problem)
+    return names_of(source, tenant_id, metric)
+
+
+def _event(wire: Wire) -> UsageEvent | Malformed:
+    event_key = wire.event_key
+    # What is printable holds no control character, and nearly every key is.
+    if not (0 < len(event_key) <= 200 and event_key.isprintable()):
+        problem = _bounded("$.event_key", event_key, 200)
+        if problem is not None:
+            return problem
     try:
         identity, content = unhexlify(wire.event_id.replace("-", "")), unhexlify(wire.content)
     except ValueError:
@@ -155,42 +196,8 @@ def _event(wire: Wire) -> UsageEvent | Malformed:
     )
 
 
-def _names_problem(wire: Wire) -> Malformed | None:
-    """The first name that cannot be one; nearly all records pass both comparisons."""
-    source, tenant_id, metric, event_key = wire.source, wire.tenant_id, wire.metric, wire.event_key
-    if not (
-        0 < len(source) <= 100
-        and 0 < len(tenant_id) <= 200
-        and 0 < len(metric) <= 100
-        and 0 < len(event_key) <= 200
-        and (source + tenant_id + metric + event_key).isprintable()  # so no control character
-    ):
-        problem = _text_problem(wire)
-        if problem is not None:
-            return problem
-    if (
-        wire.shard == 0
-        and wire.kafka_key == tenant_id
-        and wire.type == "usage"
-        and not tenant_id.startswith(CANARY_TENANT_PREFIX)
-    ):
-        return None
-    return _key_problem(wire)
-
-
-def _text_problem(wire: Wire) -> Malformed | None:
-    """The first text that is too long for its column, empty, or holds a control character."""
-    for path, text, most in (
-        ("$.source", wire.source, 100),
-        ("$.tenant_id", wire.tenant_id, 200),
-        ("$.metric", wire.metric, 100),
-    ):
-        if (problem := _bounded(path, text, most)) is not None:
-            return problem
-    return _bounded("$.event_key", wire.event_key, 200)
-
-
 def _bounded(path: str, text: str, most: int) -> Malformed | None:
+    """Whether a name is too long for its column, empty, or holds a control character."""
     if not 1 <= len(text) <= most:
         return Malformed(f"has {len(text)} characters, 1 to {most} are allowed", path)
     rule = control_rule(text)
@@ -206,26 +213,28 @@ def control_rule(text: str) -> str | None:
     return found and f"must not hold control characters, holds U+{ord(found[0]):04X}"
 
 
-def _key_problem(wire: Wire) -> Malformed | None:
+def _key_problem(
+    tenant_id: str, kafka_key: str, shard: int, *, is_canary: bool
+) -> Malformed | None:
     """Whether tenant, shard and key belong together: copies of one identity must always meet."""
-    tenant_id, shard, is_canary = wire.tenant_id, wire.shard, wire.type == "canary"
     if tenant_id.startswith(CANARY_TENANT_PREFIX) != is_canary:
         rule = f"names that start with {CANARY_TENANT_PREFIX} are for canaries, and only for them"
         return Malformed(rule, "$.tenant_id")
-    if (shard == 0 and wire.kafka_key == tenant_id) or is_canary:
+    if shard == 0 and kafka_key == tenant_id:
         return None
     if not 0 <= shard <= SHARD_MAX:
         return Malformed(f"must lie between 0 and {SHARD_MAX}", "$.shard")
-    if shard and wire.kafka_key == f"{tenant_id}#{shard}":
+    if shard and kafka_key == f"{tenant_id}#{shard}":
         return None
     return Malformed("must be the tenant (then shard is 0), or tenant#shard", "$.kafka_key")
 
 
-def _conflict(wire: Wire, event: UsageEvent) -> Conflict | Malformed:
+def _conflict(wire: Wire, event: UsageEvent, names: Names) -> Conflict | Malformed:
     if _sixteen_bytes(wire.first_content) is None:
         return Malformed("not 32 hex digits", "$.first_content")
-    problem = altered_correction(wire, event) if wire.delta else altered_usage(wire, event)
-    return problem or Conflict(event, wire.first_content, of_correction=bool(wire.delta))
+    signed = bool(wire.delta)
+    problem = altered_correction(wire, event) if signed else altered_usage(wire, event, names)
+    return problem or Conflict(event, wire.first_content, of_correction=signed)
 
 
 def _correction(wire: Wire, event: UsageEvent) -> Correction | Malformed:

@@ -9,36 +9,37 @@ from typing import assert_never
 import msgspec
 
 
-class Wire(msgspec.Struct, frozen=True, gc=False):
+class Wire(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The fields of every record type that a verdict needs, as they stand on the wire.
 
     `event_id` is uuid text, `content` 32 hex digits; `quantity` decimal text. `delta` stands in a
     correction, `partition` and `token` in a canary, `first_content` in a conflict. `occurred_at`
-    stays text, because its text is part of the content.
+    stays text, because its text is part of the content. Fields of usage come first, in the order in
+    which PostgreSQL writes a jsonb: so the decoder finds each where it looks first.
     """
 
     v: int
     type: str
-    source: str
-    event_id: str
-    tenant_id: str
-    kafka_key: str
     shard: int
     metric: str
+    source: str
+    content: str
+    event_id: str
+    quantity: str = ""
+    event_key: str
+    kafka_key: str
+    tenant_id: str
     occurred_at: str
     received_at: datetime
-    content: str
-    event_key: str
     content_version: int = 1
-    quantity: str = ""
     delta: str = ""
     reason: str = ""
     authorized_by: str = ""
     target_event_id: str = ""
     review: bool = False
-    first_content: str = ""
     partition: int = -1
     token: str = ""
+    first_content: str = ""
 
 
 class UsageEvent(msgspec.Struct, frozen=True, gc=False):

@@ -8,9 +8,10 @@ The identity holds source, tenant and key; the content holds the identity, the m
 and `occurred_at` where the caller gave one. Nothing else is inside a digest.
 """
 
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
+
+import msgspec
 
 from streams.core.event import Malformed, UsageEvent, Wire
 from streams.core.identity import content_digest, correction_id, length_prefixed
@@ -27,24 +28,32 @@ _OTHER_CONTENT: Final = Malformed(
 )
 _LENGTHS: Final = tuple(length.to_bytes(4, "big") for length in range(1024))
 """Of every name that hop 2 lets through, and of every amount that anybody can mean."""
-_name: Final = lru_cache(maxsize=1024)(length_prefixed)
-"""Kept for what stands in most records: sources and meters."""
 
 
-def altered_usage(wire: Wire, event: UsageEvent) -> Malformed | None:
+class Names(msgspec.Struct, frozen=True, gc=False):
+    """How the digests of one tenant's meter begin: source and tenant; after the id, the metric."""
+
+    identity: bytes
+    content: bytes
+
+
+def names_of(source: str, tenant_id: str, metric: str) -> Names:
+    """Names that hop 2 lets through, encoded once for all records that carry them."""
+    return Names(length_prefixed(source, tenant_id), length_prefixed(metric))
+
+
+def altered_usage(wire: Wire, event: UsageEvent, names: Names) -> Malformed | None:
     """The rule that usage, or a conflict of two, breaks by other fields than its own.
 
     `identity.event_id` and `identity.content_digest` in one: every record passes here.
     """
-    tenant, key = wire.tenant_id.encode(), wire.event_key.encode()
-    named = (_name(wire.source), _LENGTHS[len(tenant)], tenant, _LENGTHS[len(key)], key)
-    identity = sha256(b"".join(named)).digest()[:16]
-    if identity != event.event_id:
+    identity, key = event.event_id, wire.event_key.encode()
+    if sha256(names.identity + _LENGTHS[len(key)] + key).digest()[:16] != identity:
         return _OTHER_IDENTITY
     amount, given = wire.quantity.encode(), wire.occurred_at.encode()
     if len(amount) > 1023 or len(given) != 27:
         return _OTHER_CONTENT
-    held = (identity, _name(wire.metric), _LENGTHS[len(amount)], amount, _LENGTHS[27], given)
+    held = (identity, names.content, _LENGTHS[len(amount)], amount, _LENGTHS[27], given)
     if sha256(b"".join(held)).digest()[:16] == event.content:
         return None
     if event.occurred_at_us == event.received_at_us:

@@ -148,7 +148,7 @@ def test_a_record_changed_on_its_way_is_lost_until_its_true_row_arrives(world: W
         conn.execute("SELECT metering.reemit(now() - interval '1 h', now(), 'rescaled on its way')")
     audit = world.cli("audit")
     assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
-    world.settled(2)
+    world.settled(6)
 
 
 def test_a_verdict_on_something_nobody_recorded_is_a_phantom(world: World) -> None:
