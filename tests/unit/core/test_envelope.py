@@ -6,6 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from streams.core import envelope
 from streams.core.envelope import RECORD_BYTES_MAX, decode
 from streams.core.event import (
     Canary,
@@ -220,6 +221,40 @@ def test_an_identity_is_that_of_its_own_names(changes: dict[str, str]) -> None:
         answer = read(one | changes)
         assert isinstance(answer, Malformed)
         assert (answer.path, "is not the identity" in answer.reason) == ("$.event_id", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"shard": 1}, "$.kafka_key"),
+        ({"kafka_key": "acme#2"}, "$.kafka_key"),
+        ({"kafka_key": "acme#2", "shard": 1}, "$.kafka_key"),
+        ({"tenant_id": "acme "}, "$.kafka_key"),
+        ({"type": "canary"}, "$.tenant_id"),
+        ({"metric": ""}, "$.metric"),
+        ({"source": "o" * 101}, "$.source"),
+    ],
+)
+def test_names_that_were_read_before_lend_nothing_to_others(
+    changes: dict[str, Any], path: str
+) -> None:
+    for _ in range(2):
+        assert isinstance(read(PLAIN), UsageEvent)
+        answer = read(PLAIN | changes)
+        assert isinstance(answer, Malformed)
+        assert answer.path == path
+
+
+def test_names_that_are_refused_are_not_remembered() -> None:
+    read(PLAIN)
+    before = envelope._names.cache_info().currsize
+    for number in range(9):
+        long = f"{number}" * 300_000
+        for changes in ({"tenant_id": long, "kafka_key": long}, {"kafka_key": long}):
+            assert isinstance(read(PLAIN | changes), Malformed)
+        assert isinstance(read(PLAIN | {"type": long}), Malformed)
+        assert isinstance(read(canary() | {"kafka_key": long}), Malformed)
+    assert envelope._names.cache_info().currsize == before
 
 
 def test_an_instant_is_content_where_the_caller_gave_one() -> None:
