@@ -101,6 +101,8 @@ def _dead_outcomes(parked: Row, attempts: list[Row]) -> Iterator[Outcome]:
     # What Stripe took back was recorded by its last attempt: only the report has a code.
     reported = [rejection["code"] for rejection in told(parked, "rejections")]
     code = reported[-1] if reported else last.get("code")
+    if parked["meter_event_id"] is None:
+        code = msgspec.json.decode(parked["detail"]).get("path")
     advice = remedy(parked["reason"], code, last.get("outcome"))
     if parked["meter_event_id"] is None:
         yield f"tailrace review reject {number} --reason … --yes", advice

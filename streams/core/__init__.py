@@ -6,6 +6,7 @@ Read in the order of the journey:
 `quantity`: decimal text as a whole number of the meter's units.
 `identity`: what names a usage event for ever, and what makes two recordings equal.
 `event`: what a record can be.
+`recorded`: whether a record's fields are those that its source recorded.
 `envelope`: the bytes of a record, read.
 `catalogue`: the dated rule book, and the version that judges an event.
 `meters_file`: `meters.toml` as new lines of that book.

@@ -65,8 +65,9 @@ def decide(
         for record in records
     ]
     admission.remember(contents)
+    skips = place.skips
     for record, content in zip(records, contents, strict=True):
-        if record.offset in place.skips and (skip := hold.skip_of(record, place.skips)):
+        if skips and record.offset in skips and (skip := hold.skip_of(record, skips)):
             admission.skip(record, content, skip)
         else:
             decided.stop = admission.take(record, content)
@@ -84,6 +85,7 @@ class _Admission:
         self, place: Place, catalogue: Catalogue, decided: Decided, *, fresh: bool
     ) -> None:
         self.place = place
+        self.home, self.partition = place.home, place.partition
         self.catalogue = catalogue
         self.fresh = fresh
         self.decided = decided
@@ -99,14 +101,14 @@ class _Admission:
 
     def take(self, record: SourceRecord, content: Decoded) -> Hold | AwaitFresh | None:
         """One record; a value when it and everything after it must wait."""
-        at_home = self.place.home(record.key or b"") == self.place.partition
+        at_home = self.home(record.key or b"") == self.partition
+        if isinstance(content, UsageEvent):  # nearly every record
+            return self._usage(record, content) if at_home else hold.astray(record)
         match content:
-            case UsageEvent():
-                return self._usage(record, content) if at_home else hold.astray(record)
             case Malformed(reason, path):
                 self._dead(record, None, Dead(reason, path))
-            case Unsupported(version):
-                return hold.unsupported(record, version)
+            case Unsupported():
+                return hold.unsupported(record, content)
             case Correction() | Conflict() | Canary() if not at_home:
                 return hold.astray(record)
             case Correction():
@@ -186,9 +188,9 @@ class _Admission:
             self._conflict(record, event, content_of(mark).hex(), signed=signed)
 
     def _accept(self, record: SourceRecord, event: UsageEvent, verdict: Accepted) -> None:
-        offset, series = record.offset, verdict.series
-        value = output.accepted(verdict, self.place.partition, offset, record.value or b"")
-        self.decided.accepted.append((record.key, value))
+        offset, series, decided = record.offset, verdict.series, self.decided
+        value = output.accepted(verdict, self.partition, offset, record.value or b"")
+        decided.accepted.append((record.key, value))
         content = int.from_bytes(event.content, "big")
         if verdict.meter.publish == "window":
             tally = self.levels.get(series)
@@ -199,7 +201,7 @@ class _Admission:
             fact = EventFact(
                 event.event_id, content, series, event.occurred_at_us, verdict.units, offset
             )
-            self.decided.facts.append((offset, fact))
+            decided.facts.append((offset, fact))
         self._mark(record, event, event.event_id, "accepted", content)
 
     def _accept_correction(

@@ -8,7 +8,6 @@ expected one. What is expected of a meter that began later, or has another cutof
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, assert_never
-from uuid import UUID
 
 import msgspec
 
@@ -16,6 +15,7 @@ from streams.core.billing import BillingCycle, deadline_us, period_of
 from streams.core.catalogue import DEFAULT_SKEW_US, Catalogue, MeterVersion
 from streams.core.envelope import decode
 from streams.core.event import UsageEvent, Wire
+from streams.core.identity import content_digest, event_id
 from streams.core.instant import LAST_US, SECOND_US, duration_us, from_us, to_us, wire_text
 from streams.core.interval import BillingInterval
 from streams.core.lane import Claim
@@ -247,10 +247,12 @@ def _read_and_judge(
     metric: str, catalogue: Catalogue, occurred_us: int, received_us: int, logged_us: int
 ) -> Verdict:
     """As admission does: a record, read, then judged."""
+    identity, occurred_at = event_id("edges", "edges", "edge"), wire_text(occurred_us)
     wire = Wire(
-        v=1, type="usage", source="edges", event_id=str(UUID(int=1)), tenant_id="edges",
-        kafka_key="edges", shard=0, metric=metric, occurred_at=from_us(occurred_us),
-        received_at=from_us(received_us), content="01" * 16, event_key="edge", quantity="1",
+        v=1, type="usage", source="edges", event_id=identity.hex(), tenant_id="edges",
+        kafka_key="edges", shard=0, metric=metric, occurred_at=occurred_at,
+        received_at=from_us(received_us), event_key="edge", quantity="1",
+        content=content_digest(identity, metric, "1", occurred_at).hex(),
     )  # fmt: skip
     event = decode(b"edges", msgspec.json.encode(wire))
     if not isinstance(event, UsageEvent):

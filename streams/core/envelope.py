@@ -7,9 +7,12 @@ refused later by a store or a topic that the event has to pass.
 
 import re
 from binascii import unhexlify
+from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
+from msgspec import ValidationError, convert
 
 from streams.core.event import (
     Canary,
@@ -22,6 +25,14 @@ from streams.core.event import (
     Wire,
 )
 from streams.core.instant import EPOCH, FIRST_US, LAST_US
+from streams.core.recorded import (
+    CONTENT_VERSION,
+    Names,
+    altered_correction,
+    altered_timeless,
+    altered_usage,
+    names_of,
+)
 
 SCHEMA_VERSION: Final = 1
 CANARY_TENANT_PREFIX: Final = "tailrace.canary"
@@ -59,8 +70,8 @@ def decode(key: bytes | None, value: bytes | None) -> Decoded:
         return Malformed("value: is nested too deeply to be read", "$")
     except ValueError as error:  # msgspec's errors and UnicodeDecodeError are ValueErrors
         return _unreadable(value, error)
-    if wire.v != SCHEMA_VERSION:
-        return _other_version(wire.v)
+    if wire.v != SCHEMA_VERSION or wire.content_version != CONTENT_VERSION:
+        return _other_version(wire.v, wire.content_version)
     if key is None or key != wire.kafka_key.encode():
         return Malformed("the record's Kafka key is another than the row's", "$.kafka_key")
     return _typed(wire)
@@ -80,23 +91,37 @@ def _unreadable(value: bytes, error: ValueError) -> Malformed | Unsupported:
     return Malformed(text[: found.start()] if found else text, path)
 
 
-def _other_version(version: int) -> Malformed | Unsupported:
-    if version < SCHEMA_VERSION:
+def _other_version(schema: int, content: int = CONTENT_VERSION) -> Malformed | Unsupported:
+    """A digest by a rule that this code does not know cannot be compared: that waits, too."""
+    if schema > SCHEMA_VERSION:
+        return Unsupported(schema)
+    if schema < SCHEMA_VERSION:
         return Malformed(f"schema versions begin at {SCHEMA_VERSION}", "$.v")
-    return Unsupported(version)
+    if content > CONTENT_VERSION:
+        return Unsupported(content, of="content")
+    return Malformed(f"content versions begin at {CONTENT_VERSION}", "$.content_version")
 
 
 def _typed(wire: Wire) -> Decoded:
+    try:
+        names = _names(
+            wire.source,
+            wire.tenant_id,
+            wire.metric,
+            wire.kafka_key,
+            wire.shard,
+            wire.type == "canary",
+        )
+    except _NotNamesError as error:
+        return error.malformed
     event = _event(wire)
     if isinstance(event, Malformed):
         return event
     if wire.type == "usage":
-        return event
+        return altered_usage(wire, event, names) or event
     match wire.type:
         case "conflict":
-            if _sixteen_bytes(wire.first_content) is None:
-                return Malformed("not 32 hex digits", "$.first_content")
-            return Conflict(event, wire.first_content, of_correction=bool(wire.delta))
+            return _conflict(wire, event, names)
         case "correction":
             return _correction(wire, event)
         case "canary":
@@ -106,15 +131,48 @@ def _typed(wire: Wire) -> Decoded:
             return Malformed(f"unknown type {wire.type[:40]!r}, known are {known}", "$.type")
 
 
-def _event(wire: Wire) -> UsageEvent | Malformed:
-    identity, content = _sixteen_bytes(wire.event_id.replace("-", "")), _sixteen_bytes(wire.content)
-    if identity is None or content is None:
-        path = "$.event_id" if identity is None else "$.content"
-        return Malformed("not 32 hex digits", path)
-    problem = _text_problem(wire) or _key_problem(wire)
+class _NotNamesError(Exception):
+    """Raised, not returned, so that the cache never keeps what is of any length."""
+
+    def __init__(self, malformed: Malformed) -> None:
+        super().__init__(malformed.reason)
+        self.malformed = malformed
+
+
+@lru_cache(maxsize=16_384)
+def _names(
+    source: str, tenant_id: str, metric: str, kafka_key: str, shard: int, is_canary: bool
+) -> Names:
+    """What all records of a tenant's meter have in common, checked and encoded once."""
+    problem = (
+        _bounded("$.source", source, 100)
+        or _bounded("$.tenant_id", tenant_id, 200)
+        or _bounded("$.metric", metric, 100)
+        or _key_problem(tenant_id, kafka_key, shard, is_canary=is_canary)
+    )
     if problem is not None:
-        return problem
-    occurred, received = wire.occurred_at, wire.received_at
+        raise _NotNamesError(problem)
+    return names_of(source, tenant_id, metric)
+
+
+def _event(wire: Wire) -> UsageEvent | Malformed:
+    event_key = wire.event_key
+    # What is printable holds no control character, and nearly every key is.
+    if not (0 < len(event_key) <= 200 and event_key.isprintable()):
+        problem = _bounded("$.event_key", event_key, 200)
+        if problem is not None:
+            return problem
+    try:
+        identity, content = unhexlify(wire.event_id.replace("-", "")), unhexlify(wire.content)
+    except ValueError:
+        identity = content = b""
+    if len(identity) != 16 or len(content) != 16:
+        path = "$.content" if _sixteen_bytes(wire.event_id.replace("-", "")) else "$.event_id"
+        return Malformed("not 32 hex digits", path)
+    try:
+        occurred, received = convert(wire.occurred_at, datetime), wire.received_at
+    except ValidationError as error:
+        return Malformed(str(error), "$.occurred_at")
     if occurred.tzinfo is None or received.tzinfo is None:
         path = "$.occurred_at" if occurred.tzinfo is None else "$.received_at"
         return Malformed("has no time zone; instants end in Z", path)
@@ -138,28 +196,8 @@ def _event(wire: Wire) -> UsageEvent | Malformed:
     )
 
 
-def _text_problem(wire: Wire) -> Malformed | None:
-    """The first text that is too long for its column, empty, or holds a control character."""
-    source, tenant_id, metric, event_key = wire.source, wire.tenant_id, wire.metric, wire.event_key
-    if (
-        0 < len(source) <= 100
-        and 0 < len(tenant_id) <= 200
-        and 0 < len(metric) <= 100
-        and 0 < len(event_key) <= 200
-        and (source + tenant_id + metric + event_key).isprintable()
-    ):
-        return None  # no control character is printable
-    for path, text, most in (
-        ("$.source", source, 100),
-        ("$.tenant_id", tenant_id, 200),
-        ("$.metric", metric, 100),
-    ):
-        if (problem := _bounded(path, text, most)) is not None:
-            return problem
-    return _bounded("$.event_key", event_key, 200)
-
-
 def _bounded(path: str, text: str, most: int) -> Malformed | None:
+    """Whether a name is too long for its column, empty, or holds a control character."""
     if not 1 <= len(text) <= most:
         return Malformed(f"has {len(text)} characters, 1 to {most} are allowed", path)
     rule = control_rule(text)
@@ -175,19 +213,28 @@ def control_rule(text: str) -> str | None:
     return found and f"must not hold control characters, holds U+{ord(found[0]):04X}"
 
 
-def _key_problem(wire: Wire) -> Malformed | None:
+def _key_problem(
+    tenant_id: str, kafka_key: str, shard: int, *, is_canary: bool
+) -> Malformed | None:
     """Whether tenant, shard and key belong together: copies of one identity must always meet."""
-    tenant_id, shard, is_canary = wire.tenant_id, wire.shard, wire.type == "canary"
     if tenant_id.startswith(CANARY_TENANT_PREFIX) != is_canary:
         rule = f"names that start with {CANARY_TENANT_PREFIX} are for canaries, and only for them"
         return Malformed(rule, "$.tenant_id")
-    if (shard == 0 and wire.kafka_key == tenant_id) or is_canary:
+    if shard == 0 and kafka_key == tenant_id:
         return None
     if not 0 <= shard <= SHARD_MAX:
         return Malformed(f"must lie between 0 and {SHARD_MAX}", "$.shard")
-    if shard and wire.kafka_key == f"{tenant_id}#{shard}":
+    if shard and kafka_key == f"{tenant_id}#{shard}":
         return None
     return Malformed("must be the tenant (then shard is 0), or tenant#shard", "$.kafka_key")
+
+
+def _conflict(wire: Wire, event: UsageEvent, names: Names) -> Conflict | Malformed:
+    if _sixteen_bytes(wire.first_content) is None:
+        return Malformed("not 32 hex digits", "$.first_content")
+    signed = bool(wire.delta)
+    problem = altered_correction(wire, event) if signed else altered_usage(wire, event, names)
+    return problem or Conflict(event, wire.first_content, of_correction=signed)
 
 
 def _correction(wire: Wire, event: UsageEvent) -> Correction | Malformed:
@@ -199,13 +246,15 @@ def _correction(wire: Wire, event: UsageEvent) -> Correction | Malformed:
     target = _sixteen_bytes(wire.target_event_id.replace("-", ""))
     if target is None:
         return Malformed("not 32 hex digits", "$.target_event_id")
-    return Correction(event, wire.event_key, target, wire.reason, wire.authorized_by, wire.review)
+    return altered_correction(wire, event) or Correction(
+        event, wire.event_key, target, wire.reason, wire.authorized_by, wire.review
+    )
 
 
 def _canary(wire: Wire, event: UsageEvent) -> Canary | Malformed:
     if _sixteen_bytes(wire.token.replace("-", "")) is None:
         return Malformed("not 32 hex digits", "$.token")
-    return Canary(event, wire.partition, wire.token)
+    return altered_timeless(wire, event) or Canary(event, wire.partition, wire.token)
 
 
 def _sixteen_bytes(hex_text: str) -> bytes | None:

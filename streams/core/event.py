@@ -9,34 +9,37 @@ from typing import assert_never
 import msgspec
 
 
-class Wire(msgspec.Struct, frozen=True, gc=False):
+class Wire(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The fields of every record type that a verdict needs, as they stand on the wire.
 
     `event_id` is uuid text, `content` 32 hex digits; `quantity` decimal text. `delta` stands in a
-    correction, `partition` and `token` in a canary, `first_content` in a conflict.
+    correction, `partition` and `token` in a canary, `first_content` in a conflict. `occurred_at`
+    stays text, because its text is part of the content. Fields of usage come first, in the order in
+    which PostgreSQL writes a jsonb: so the decoder finds each where it looks first.
     """
 
     v: int
     type: str
-    source: str
-    event_id: str
-    tenant_id: str
-    kafka_key: str
     shard: int
     metric: str
-    occurred_at: datetime
-    received_at: datetime
+    source: str
     content: str
-    event_key: str
+    event_id: str
     quantity: str = ""
+    event_key: str
+    kafka_key: str
+    tenant_id: str
+    occurred_at: str
+    received_at: datetime
+    content_version: int = 1
     delta: str = ""
     reason: str = ""
     authorized_by: str = ""
     target_event_id: str = ""
     review: bool = False
-    first_content: str = ""
     partition: int = -1
     token: str = ""
+    first_content: str = ""
 
 
 class UsageEvent(msgspec.Struct, frozen=True, gc=False):
@@ -95,9 +98,13 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unsupported(msgspec.Struct, frozen=True, gc=False):
-    """A schema version that this code does not know: newer code must read it, so nobody guesses."""
+    """A version that this code does not know: newer code must read it, so nobody guesses.
+
+    `of` says of what: of the record's schema, or of the rule that its content digest follows.
+    """
 
     version: int
+    of: str = "schema"
 
 
 Decoded = UsageEvent | Conflict | Correction | Canary | Malformed | Unsupported

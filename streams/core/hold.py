@@ -7,14 +7,14 @@ verdict of the person who decided.
 from collections.abc import Container
 
 from streams.core.decided import Hold, SourceRecord
-from streams.core.event import Canary, Correction, Decoded, UsageEvent
+from streams.core.event import Canary, Correction, Decoded, Unsupported, UsageEvent
 from streams.core.orders import Skip, Skips, fingerprint
 from streams.core.verdict import Dead
 
 
-def unsupported(record: SourceRecord, version: int) -> Hold:
+def unsupported(record: SourceRecord, unknown: Unsupported) -> Hold:
     """Newer than this code: a wrong deployment order must not become a million dead letters."""
-    reason = f"schema version {version} is unknown here: upgrade the workers"
+    reason = f"{unknown.of} version {unknown.version} is unknown here: upgrade the workers"
     return Hold(record.offset, reason, by_record=True)
 
 

@@ -1,15 +1,13 @@
 """Identity: (source, tenant, event key) → event id; event content → content digest.
 
-The database of the service computes both once and the row carries them; the stream compares and
-never recomputes. What is here is the same rule for those who check: tests, replay, audits.
+The database of the service computes both once, and the row carries them. The stream computes them
+again by the same rule and compares: a record that some step changed on its way is not counted.
 """
 
 from base64 import b64decode
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
-
-from streams.core.instant import wire_text
 
 DIGEST_MODULUS: Final = 1 << 128
 """Level and cell digests are sums modulo this."""
@@ -31,9 +29,7 @@ def correction_id(source: str, tenant_id: str, correction_key: str) -> bytes:
     return sha256(length_prefixed("correction", source, tenant_id, correction_key)).digest()[:16]
 
 
-def content_digest(
-    identity: bytes, metric: str, quantity: str, occurred_at_us: int | None
-) -> bytes:
+def content_digest(identity: bytes, metric: str, quantity: str, rest: str) -> bytes:
     """Version 1 of what makes two recordings of one identity equal.
 
     Args:
@@ -41,10 +37,10 @@ def content_digest(
             contents and as the summand of level and cell digests.
         metric: the meter's name.
         quantity: decimal text without trailing zeros, as PostgreSQL's `trim_scale` writes it.
-        occurred_at_us: UTC microseconds if the caller gave an instant, else None.
+        rest: the wire text of `occurred_at` if the caller gave one, else empty; for a correction
+            the id of its target, as uuid text.
     """
-    occurred = "" if occurred_at_us is None else wire_text(occurred_at_us)
-    return sha256(identity + length_prefixed(metric, quantity, occurred)).digest()[:16]
+    return sha256(identity + length_prefixed(metric, quantity, rest)).digest()[:16]
 
 
 def log_uuid(topic_id: str) -> str:

@@ -17,30 +17,24 @@ from streams.core.remedy import remedy
 from streams.core.verdict import Accepted, Dead, Review
 
 ORIGINAL_BYTES_MAX: Final = 64 * 1024
-_ACCEPTED: Final = (
-    b'{"v":1,"source_partition":%d,"source_offset":%d,"catalogue":%d,'
-    b'"window_start":"%b","window_end":"%b","units":"%d","event":%b}'
-)
+_ACCEPTED: Final = b'{"v":1,"source_partition":%d,"source_offset":%d,%b,"units":"%d","event":%b}'
 
 
 @lru_cache(maxsize=4096)
-def _window_text(edge_us: int) -> bytes:
+def _window(catalogue_version: int, start_us: int, end_us: int) -> bytes:
     """Rendered once per window: events of the same hour come by the million."""
-    return wire_text(edge_us).encode()
+    text = (
+        f'"catalogue":{catalogue_version},'
+        f'"window_start":"{wire_text(start_us)}","window_end":"{wire_text(end_us)}"'
+    )
+    return text.encode()
 
 
 def accepted(verdict: Accepted, partition: int, offset: int, value: bytes) -> bytes:
     """The original record, byte for byte, with its window around it."""
     series = verdict.series
-    return _ACCEPTED % (
-        partition,
-        offset,
-        series.catalogue_version,
-        _window_text(series.window_start_us),
-        _window_text(series.window_end_us),
-        verdict.units,
-        value,
-    )
+    window = _window(series.catalogue_version, series.window_start_us, series.window_end_us)
+    return _ACCEPTED % (partition, offset, window, verdict.units, value)
 
 
 def review(verdict: Review, topic: str, partition: int, offset: int, value: bytes) -> bytes:
@@ -69,7 +63,7 @@ def dead_letter(
             "kind": "malformed",
             "reason": verdict.reason,
             "path": verdict.path,
-            "next": remedy("malformed", None, None),
+            "next": remedy("malformed", verdict.path, None),
             "source_topic": topic,
             "source_partition": partition,
             "source_offset": offset,

@@ -27,8 +27,17 @@ def to_units(text: str, scale: int) -> int:
     Raises:
         ValueError: naming the rule that the text breaks.
     """
-    if scale == 0 and text.isdigit() and text.isascii() and len(text) <= DIGITS_MAX:
-        return int(text)
+    whole, point, fraction = text.partition(".")
+    digits = whole + fraction
+    # Nearly every quantity: whole units, or a few decimals. The rest is examined below.
+    if (
+        digits.isdigit()
+        and digits.isascii()
+        and len(digits) <= DIGITS_MAX
+        and len(fraction) <= scale
+        and ((fraction and whole) or not point)
+    ):
+        return int(digits + "0" * (scale - len(fraction)))
     matched = _DECIMAL.fullmatch(text)
     if matched is None:
         message = f"not a decimal number of at most {DIGITS_MAX} plain digits"

@@ -26,6 +26,11 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "stays dead), then reject the item",
 }
 
+_ALTERED: Final = (
+    "find what changed or made this record; let metering.reemit send the row again where tailrace "
+    "audit names it as lost, then reject the item"
+)
+_ALTERED_PATHS: Final = frozenset({"$.content", "$.event_id"})
 _UNKNOWN: Final = "read the evidence; nothing happens to it by itself"
 _TOO_OLD: Final = (
     "too old for Stripe: correct its window by its opposite, which resolves this, and the open "
@@ -38,11 +43,13 @@ def remedy(reason: str, code: str | None, outcome: str | None) -> str:
 
     Args:
         reason: malformed, refused, exhausted or ambiguous.
-        code: Stripe's code of the last attempt, if there was one.
+        code: Stripe's code of the last attempt, if there was one; of a malformed record the path.
         outcome: how the last attempt was settled, such as `too_old`.
     """
     if reason == "refused":
         if outcome == "too_old":
             return _TOO_OLD
         return _BY_CODE.get(code or "", _BY_REASON["refused"])
+    if reason == "malformed" and code in _ALTERED_PATHS:
+        return _ALTERED  # recorded it is, under its own key: a new one would bill it twice
     return _BY_REASON.get(reason, _UNKNOWN)

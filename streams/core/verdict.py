@@ -154,6 +154,18 @@ def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
         units = to_units(event.quantity, meter.scale)
     except ValueError as error:
         return Dead(str(error), "$.quantity")
+    received_us = event.received_at_us
+    if (
+        0 <= units < UNITS_LIMIT
+        and floor_us < received_us <= event.occurred_at_us + meter.skew_max_us
+        and (meter.aggregation != "count" or units == 1)
+    ):
+        return Accepted(_series(event, meter), units, meter)
+    return _objection(event, meter, units, floor_us)
+
+
+def _objection(event: UsageEvent, meter: MeterVersion, units: int, floor_us: int) -> Review | Dead:
+    """The first rule that usage breaks which is not accepted."""
     if units < 0:
         return Dead("is negative; take usage back by a correction", "$.quantity")
     if meter.aggregation == "count" and units != 1:
@@ -164,14 +176,11 @@ def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
     if event.received_at_us <= floor_us:
         rule = "received_at lies before the horizon of what the state remembers"
         return Review("beyond_horizon", rule, series, units)
-    late_us = event.received_at_us - event.occurred_at_us
-    if late_us > meter.skew_max_us:
-        rule = (
-            f"received_at lies {span_text(late_us)} after occurred_at, at most "
-            f"{span_text(meter.skew_max_us)} allowed"
-        )
-        return Review("late", rule, series, units)
-    return Accepted(series, units, meter)
+    rule = (
+        f"received_at lies {span_text(event.received_at_us - event.occurred_at_us)} after "
+        f"occurred_at, at most {span_text(meter.skew_max_us)} allowed"
+    )
+    return Review("late", rule, series, units)
 
 
 def _series(event: UsageEvent, meter: MeterVersion) -> Series:

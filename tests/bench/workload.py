@@ -6,13 +6,15 @@ than a day, some records that cannot be read. The same seed gives the same recor
 
 from __future__ import annotations
 
-import hashlib
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
+
+from tests.support.outbox import content as content_of
+from tests.support.outbox import identity as identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,10 +91,8 @@ def _usage(
     event_key = f"order-{number}"
     metric, quantity = _quantity(rng)
     received_at, occurred_at = _text(received), _text(received - delay)
-    identity = _digest(SOURCE.encode(), tenant.encode(), event_key.encode())
-    content = _digest(
-        metric.encode(), quantity.encode(), occurred_at.encode(), before=identity
-    ).hex()
+    identity = identity_of(SOURCE, tenant, event_key)
+    content = content_of(identity, metric, quantity, occurred_at).hex()
     event_id = str(UUID(bytes=identity))
     value = (
         f'{{"v": 1, "type": "usage", "shard": 0, "metric": "{metric}", "source": "{SOURCE}", '
@@ -132,9 +132,3 @@ def _broken(rng: random.Random, value: bytes) -> bytes:
 
 def _text(instant: datetime) -> str:
     return instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _digest(*parts: bytes, before: bytes = b"") -> bytes:
-    """16 bytes of SHA-256 over parts that each carry their length."""
-    joined = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-    return hashlib.sha256(before + joined).digest()[:16]

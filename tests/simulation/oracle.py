@@ -45,6 +45,8 @@ class Truth:
             for record in log:
                 wire = msgspec.json.decode(record.value or b"{}")
                 told = wire["event_id"], wire["content"]
+                if told not in received_us:
+                    continue  # nobody recorded it
                 age_us = record.timestamp_ms * 1_000 - received_us[told]
                 if told in seen and age_us > HORIZON_US:
                     forgotten[told[0]] += 1

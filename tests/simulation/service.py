@@ -1,11 +1,10 @@
 """The service's database: a key registry and an outbox, transactions that end either way.
 
 What was committed stands in `Service.committed`, apart from what was written for the pipeline: the
-oracle reads only that. Identity and content are hashed by rules of our own, because the stream
-compares them and never computes them.
+oracle reads only that. Identity and content are those that the outbox's rules give, written without
+the product: the stream computes them again and counts no record that they do not fit.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from tests.simulation.timeline import Timeline
+from tests.support.outbox import content as content_of
+from tests.support.outbox import identity as identity_of
 
 SOURCE = "shop"
 CANARY = "tailrace.canary"
@@ -89,9 +90,7 @@ class Service:
         if self.locked.setdefault(key, transaction) is not transaction:
             return "locked"
         now_us = self.now_us()
-        event_id = _uuid(use.kind, use.tenant_id, use.event_key)
-        given = "" if use.occurred_us is None else str(use.occurred_us)
-        content = _hex(event_id, use.metric, use.quantity, given)
+        event_id, content = _digests(use)
         occurred_us = now_us if use.occurred_us is None else use.occurred_us
         first = self._first(transaction, key)
         if first is None:
@@ -183,12 +182,14 @@ def other_content(use: Use, quantity: str) -> Use:
     return replace(use, quantity=quantity)
 
 
-def _hex(*parts: str) -> str:
-    return hashlib.md5("\x1f".join(parts).encode(), usedforsecurity=False).hexdigest()
-
-
-def _uuid(*parts: str) -> str:
-    return str(UUID(hex=_hex(*parts)))
+def _digests(use: Use) -> tuple[str, str]:
+    """Event id as uuid text, content as hex digits."""
+    named = SOURCE, use.tenant_id, use.event_key
+    identity = identity_of(*named) if use.kind != "correction" else identity_of(use.kind, *named)
+    given = "" if use.occurred_us is None else _text(use.occurred_us)
+    rest = (use.target or "") if use.kind == "correction" else given
+    content = content_of(identity, use.metric, use.quantity, rest)
+    return str(UUID(bytes=identity)), content.hex()
 
 
 def _text(at_us: int) -> str:

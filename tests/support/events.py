@@ -77,9 +77,12 @@ def usage(
     received_us: int | None = None,
     **changes: Any,
 ) -> Wire:
-    """What the service's database writes for one use; `changes` replace wire fields."""
+    """What the service's database writes for one use; `changes` replace wire fields.
+
+    The caller gave its instant; `untimed` is usage that was left to the time of its recording.
+    """
     identity = event_id(SOURCE, tenant_id, event_key)
-    wire = {
+    wire: Wire = {
         "v": 1,
         "type": "usage",
         "source": SOURCE,
@@ -92,19 +95,33 @@ def usage(
         "quantity": quantity,
         "occurred_at": wire_text(occurred_us),
         "received_at": wire_text(occurred_us + SECOND_US if received_us is None else received_us),
-        "content": content_digest(identity, metric, quantity, occurred_us).hex(),
         "content_version": 1,
         "attributes": {"region": "eu"},
-    }
-    return wire | changes
+    } | changes
+    content = content_digest(identity, metric, quantity, wire["occurred_at"])
+    return wire | {"content": content.hex()} | changes
+
+
+def untimed(one: Wire) -> Wire:
+    """The same as it is where the caller gave no instant: that of its recording."""
+    identity = UUID(one["event_id"]).bytes
+    content = content_digest(identity, one["metric"], one["quantity"], "")
+    return one | {"occurred_at": one["received_at"], "content": content.hex()}
+
+
+def retold(one: Wire, quantity: str) -> Wire:
+    """Another quantity under the same identity, with the content that is true of it."""
+    identity = UUID(one["event_id"]).bytes
+    content = content_digest(identity, one["metric"], quantity, one["occurred_at"])
+    return one | {"quantity": quantity, "content": content.hex()}
 
 
 def conflict(first: Wire, **changes: Any) -> Wire:
     """A second recording of `first` with other content, as the database writes it."""
-    second = usage(**changes)
+    named = {"event_key": first["event_key"], "tenant_id": first["tenant_id"]}
+    second = usage(**named | changes)
     return second | {
         "type": "conflict",
-        "event_id": first["event_id"],
         "first_content": first["content"],
         "first_received_at": first["received_at"],
     }
@@ -118,7 +135,7 @@ def correction(target: Wire, delta: str, key: str = "fix-1", **changes: Any) -> 
         "event_id": str(UUID(bytes=identity)),
         "event_key": key,
         "delta": delta,
-        "content": content_digest(identity, target["metric"], delta, None).hex(),
+        "content": content_digest(identity, target["metric"], delta, target["event_id"]).hex(),
         "target_event_id": target["event_id"],
         "reason": "billed twice by the caller",
         "authorized_by": "ops@acme.example",
@@ -134,8 +151,8 @@ def sharded(one: Wire, shards: int = 2) -> Wire:
 
 
 def canary(number: int = 0, *, partition: int = 0, received_us: int = T0_US) -> Wire:
-    """A liveness row for one partition."""
-    return usage(
+    """A liveness row for one partition; nobody gave it an instant."""
+    row = usage(
         f"canary-{number}",
         "0",
         tenant_id=f"tailrace.canary.{partition}",
@@ -146,6 +163,7 @@ def canary(number: int = 0, *, partition: int = 0, received_us: int = T0_US) -> 
         partition=partition,
         token=str(UUID(int=number)),
     )
+    return untimed(row)
 
 
 def record(
@@ -296,7 +314,7 @@ def _contents(draw: st.DrawFn, pool: list[Wire], turn: int) -> Wire | bytes:
         case 4:
             return draw(usages())
         case 5:
-            return pool[draw(st.integers(0, len(pool) - 1))] | {"content": "cd" * 16}
+            return retold(pool[draw(st.integers(0, len(pool) - 1))], "3.14")
         case _:
             return pool[draw(st.integers(0, len(pool) - 1))] if kind > 12 else one
 

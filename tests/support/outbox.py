@@ -80,11 +80,13 @@ def length_prefixed(*parts: str) -> bytes:
 
 
 def identity(*parts: str) -> bytes:
+    """Of (source, tenant, event key); of a correction with that very word in front of them."""
     return sha256(length_prefixed(*parts)).digest()[:16]
 
 
-def content(event_id: bytes, metric: str, quantity: Decimal, rest: str) -> bytes:
-    text = format(quantity, "f")
+def content(event_id: bytes, metric: str, quantity: Decimal | str, rest: str) -> bytes:
+    """`rest` is the wire text of an instant that was given, or the target of a correction."""
+    text = format(Decimal(quantity), "f")
     if "." in text:
         text = text.rstrip("0").removesuffix(".")
     return sha256(event_id + length_prefixed(metric, text, rest)).digest()[:16]

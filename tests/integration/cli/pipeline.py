@@ -13,7 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from uuid import UUID, uuid4
 
+import msgspec
 import psycopg
 
 from sandbox.stripe_sandbox.service import Service, ServiceSettings
@@ -33,6 +35,7 @@ from streams.core.fact import (
     Series,
     WentBack,
 )
+from streams.core.identity import content_digest, event_id
 from streams.core.lane import Claim, Evidence, Settlement
 from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
 from streams.core.meter_event import MeterEvent
@@ -74,11 +77,19 @@ class Partition:
 class Pipeline:
     """Runs on a thread of its own until it is stopped."""
 
+    service: Service | None = None
+    _life: Future[None] | None = None
+    _ledger: Ledger | None = None
+
     def __init__(self, outbox_dsn: str, ledger_dsn: str, directory: Path) -> None:
         self.lose: set[str] = set()
         """Event keys whose rows never arrive."""
         self.invent: set[str] = set()
         """Event keys whose rows arrive with an identity nobody recorded, too."""
+        self.rescale: set[str] = set()
+        """Event keys whose rows arrive with a thousand times their quantity."""
+        self.rename: set[str] = set()
+        """Event keys whose rows arrive a second time, under an identity that is not theirs."""
         self.newer: set[str] = set()
         """Event keys whose rows arrive in a version of the contract that nobody here can read, and
         are skipped."""
@@ -111,9 +122,6 @@ class Pipeline:
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._thread = ThreadPoolExecutor(1, "pipeline")
-        self._life: Future[None] | None = None
-        self._ledger: Ledger | None = None
-        self.service: Service | None = None
 
     def start(self) -> None:
         self._life = self._thread.submit(self._main)
@@ -204,15 +212,17 @@ class Pipeline:
             )
         ).fetchall()
         fresh: dict[int, list[Record]] = {}
-        for event_id, kind, emitted, key, value, event_key, timestamp_ms in rows:
+        for identity, kind, emitted, key, value, event_key, timestamp_ms in rows:
             number = home_partition(key.encode(), PARTITIONS)
-            if (event_id, kind, emitted) in self._taken or number in self.held:
+            if (identity, kind, emitted) in self._taken or number in self.held:
                 continue
             if event_key in self.lose and event_key not in self.late:
                 continue
-            self._taken.add((event_id, kind, emitted))
+            self._taken.add((identity, kind, emitted))
             partition = self._partitions[number]
             values = [value, invented(value)] if event_key in self.invent else [value]
+            values = [rescaled(value)] if event_key in self.rescale else values
+            values = [*values, renamed(value)] if event_key in self.rename else values
             if event_key in self.newer | self.unreadable:
                 newer = value.replace('"v": 1', '"v": 9')
                 values = [newer if event_key in self.newer else "\u2026"]
@@ -333,10 +343,24 @@ def refused(claim: Claim, code: str) -> Settlement:
 
 
 def invented(value: str) -> str:
-    """The same record under an identity that no registry holds."""
-    head, _, rest = value.partition('"event_id": "')
-    first = "0" if rest[0] != "0" else "1"
-    return f'{head}"event_id": "{first}{rest[1:]}'
+    """A record that is true in itself and that no registry holds: another key's."""
+    wire = msgspec.json.decode(value)
+    wire["event_key"] += "-invented"
+    identity = event_id(wire["source"], wire["tenant_id"], wire["event_key"])
+    content = content_digest(identity, wire["metric"], wire["quantity"], wire["occurred_at"])
+    wire |= {"event_id": str(UUID(bytes=identity)), "content": content.hex()}
+    return msgspec.json.encode(wire).decode()
+
+
+def rescaled(value: str) -> str:
+    """The record after a step that multiplied its quantity."""
+    wire = msgspec.json.decode(value)
+    return msgspec.json.encode(wire | {"quantity": wire["quantity"] + "000"}).decode()
+
+
+def renamed(value: str) -> str:
+    """A copy of the record under an identity that somebody made up."""
+    return msgspec.json.encode(msgspec.json.decode(value) | {"event_id": str(uuid4())}).decode()
 
 
 def batch_of(partition: int, decided: Decided, catalogue_hash: str) -> FactBatch:

@@ -200,6 +200,37 @@ def test_a_skipped_copy_of_what_is_billed_is_no_second_verdict_on_it(world: Worl
     assert "a copy, by decision" in world.cli("trace", "acme", "copied").out
 
 
+def test_a_record_changed_on_its_way_is_lost_until_its_true_row_arrives(world: World) -> None:
+    assert world.cli("customers", "map", "acme", "cus_acme").code == 0
+    world.pipeline.rescale.add("rescaled")
+    world.pipeline.rename.add("renamed")
+    world.record("acme", "rescaled")
+    world.record("acme", "renamed")
+
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (1, "lost 1 · double 0"), audit
+    [finding] = world.cli.json("audit", "audit")["findings"]
+    assert [i["event_key"] for i in finding["identities"]] == ["rescaled"]
+    with world.ledger.connect() as conn:
+        dead = conn.execute(
+            "SELECT detail->>'path', detail->>'rule', parked_id FROM ledger.parked"
+            " WHERE kind = 'dead' ORDER BY 1"
+        ).fetchall()
+    assert [path for path, _, _ in dead] == ["$.content", "$.event_id"]
+    for _, rule, number in dead:
+        assert "nothing of it was counted" in rule
+        shown = world.cli.json("parked_show", "dead", "show", str(number))
+        assert "metering.reemit" in shown["outcomes"][0]["effect"]
+
+    world.pipeline.rescale.clear()
+    world.pipeline.rename.clear()
+    with world.outbox.connect() as conn:
+        conn.execute("SELECT metering.reemit(now() - interval '1 h', now(), 'rescaled on its way')")
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
+    world.settled(6)
+
+
 def test_a_verdict_on_something_nobody_recorded_is_a_phantom(world: World) -> None:
     world.pipeline.invent.add("twice")
     world.record("acme", "twice")

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.contracts import EVENTS, problems
 from streams.core.envelope import decode
-from streams.core.event import Canary, Conflict, Correction, UsageEvent
+from streams.core.event import Canary, Conflict, Correction, Malformed, UsageEvent
 from tests.integration.outbox.conftest import Row
 from tests.support.outbox import all_of, correct, outbox_rows, record
 
@@ -23,7 +23,10 @@ def rows(writer: Conn, corrector: Conn, ops: Conn, admin: Conn) -> list[Row]:
     record(writer, quantity="4")
     correct(corrector, delta="-0.001")
     correct(corrector, delta="2")
+    record(writer, event_key="timed", occurred_at="2026-11-29 12:00:00.5+01")
+    record(writer, event_key="timed", occurred_at="2026-11-29 13:00:00.5+01")
     all_of(ops, "SELECT * FROM metering.emit_canaries()")
+    all_of(ops, "SELECT metering.reemit(now() - interval '1 h', now() + interval '1 h', 'lost')")
     return outbox_rows(admin)
 
 
@@ -56,4 +59,13 @@ def test_the_workers_read_every_row_as_what_it_is(rows: list[Row]) -> None:
     }
     for row in rows:
         decoded = decode(row["kafka_key"].encode(), msgspec.json.encode(row["payload"]))
-        assert isinstance(decoded, types[row["payload"]["type"]])
+        assert isinstance(decoded, types[row["payload"]["type"]]), decoded
+
+
+def test_the_workers_read_no_row_with_another_amount(rows: list[Row]) -> None:
+    for row in rows:
+        amount = "delta" if "delta" in row["payload"] else "quantity"
+        changed = row["payload"] | {amount: "7000"}
+        decoded = decode(row["kafka_key"].encode(), msgspec.json.encode(changed))
+        assert isinstance(decoded, Malformed)
+        assert decoded.path == "$.content"

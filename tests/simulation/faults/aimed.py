@@ -8,7 +8,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
+import msgspec
 from confluent_kafka import TopicCollection
 from msgspec.structs import replace as changed
 
@@ -134,6 +136,33 @@ def all_emitted_again(world: World, busy_s: float) -> float:
     return busy_s + HOUR_S
 
 
+def records_altered(world: World, busy_s: float) -> float:
+    """A step on the way to the log changes records, and sends the true ones before or after.
+
+    It multiplies an amount, or makes a copy under an identity of its own.
+    """
+    broker, rng = world.broker, world.rng
+    append = broker.append
+
+    def appended(topic: str, partition: int, key: bytes | None, value: bytes) -> int:
+        if topic != EVENTS or world.healed or rng.random() > 0.3:
+            return append(topic, partition, key, value)
+        wire = msgspec.json.decode(value)
+        altered = dict(wire)
+        if rng.random() < 0.5:
+            altered["event_id"] = str(UUID(int=rng.getrandbits(128)))
+        else:
+            amount = "delta" if "delta" in wire else "quantity"
+            altered[amount] = f"{wire[amount]}000"
+        pair = [value, msgspec.json.encode(altered)]
+        rng.shuffle(pair)
+        append(topic, partition, key, pair[0])
+        return append(topic, partition, key, pair[1])
+
+    broker.append = appended  # type: ignore[method-assign]  # of this world alone
+    return busy_s
+
+
 def clocks_far_ahead(world: World, busy_s: float) -> float:
     """The clocks of all machines are days ahead for a while, and right again."""
 
@@ -193,6 +222,7 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "restored_and_replaced": restored_and_replaced,
     "all_emitted_again": all_emitted_again,
     "clocks_far_ahead": clocks_far_ahead,
+    "records_altered": records_altered,
     "refused_for_a_day": _weathers((0.5, "answer_lost"), (2.0, "refused"), (27.0, "fine")),
     "refused_for_hours": _weathers((0.5, "refused"), (6.0, "fine")),
     "errors_kept": _weathers((0.5, "error_kept"), (3.0, "fine")),

@@ -8,7 +8,7 @@ from msgspec.structs import replace as changed
 from streams.agents import admit
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.memory import PartitionMemory
-from streams.core import admission, verdict
+from streams.core import admission, envelope, verdict
 from streams.core.catalogue import Catalogue
 from streams.core.instant import DAY_US, HOUR_US
 from streams.core.verdict import Accepted
@@ -181,6 +181,11 @@ def _counts_late_usage(patch: Patch) -> None:
     patch.setattr(verdict, "_judge_by", judge_by)
 
 
+def _takes_records_as_they_come(patch: Patch) -> None:
+    for check in ("altered_usage", "altered_correction", "altered_timeless"):
+        patch.setattr(envelope, check, lambda *_: None)
+
+
 def _asks_for_no_log_id(patch: Patch) -> None:
     async def verify(*_: Any) -> None:
         """Any log of that name will do."""
@@ -251,6 +256,13 @@ MUTANTS: Final = (
         ("another_log",),
         ("a log continues where the state ends, by its last record",),
         _compares_no_position,
+    ),
+    Mutant(
+        "altered_records_counted",
+        "a record whose fields are not those that were recorded counts nothing",
+        _takes_records_as_they_come,
+        ("double", "phantom", "identity_phantom"),
+        ("records_altered",),
     ),
     Mutant(
         "rule_book_of_its_own",

@@ -306,6 +306,31 @@ def test_a_newer_schema_holds_the_partition_from_there() -> None:
     assert decided.stop == Hold(1, reason, by_record=True)
 
 
+def test_so_does_content_by_a_newer_rule() -> None:
+    decided = Partition().decide(log_of([usage("a") | {"content_version": 2}]))
+    reason = "content version 2 is unknown here: upgrade the workers"
+    assert decided.stop == Hold(0, reason, by_record=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"quantity": "7000"}, {"event_id": str(UUID(int=7))}, {"tenant_id": "z", "kafka_key": "z"}],
+    ids=["another quantity", "another identity", "another tenant"],
+)
+def test_a_changed_copy_counts_nothing_and_the_true_record_still_counts(
+    changes: dict[str, str],
+) -> None:
+    true = usage("a", "7")
+    for log in ((true | changes, true), (true, true | changes)):
+        partition = settled(*log)
+        assert partition.counts == {"dead": 1, "accepted": 1}
+        assert partition.readings[HOUR].total == 7
+        assert partition.readings.keys() == {HOUR, cell("accepted")}
+        (item,) = parked(partition)
+        assert item.event_id is None
+        assert "nothing of it was counted" in item.detail
+
+
 def test_a_record_away_from_home_holds_the_partition() -> None:
     place = Partition().place()
     away = dataclasses.replace(place, home=lambda key: int(key == b"acme"))

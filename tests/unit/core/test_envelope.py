@@ -6,6 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from streams.core import envelope
 from streams.core.envelope import RECORD_BYTES_MAX, decode
 from streams.core.event import (
     Canary,
@@ -18,7 +19,17 @@ from streams.core.event import (
     identity_of,
 )
 from streams.core.instant import SECOND_US
-from tests.support.events import SOURCE, T0_US, canary, conflict, correction, usage
+from tests.support.events import (
+    SOURCE,
+    T0_US,
+    canary,
+    conflict,
+    correction,
+    retold,
+    sharded,
+    untimed,
+    usage,
+)
 
 PLAIN = usage(quantity="2.50")
 
@@ -77,7 +88,7 @@ def test_a_corrections_delta_is_its_only_amount() -> None:
 
 
 def test_usage_has_no_delta() -> None:
-    assert read(PLAIN | {"quantity": "", "delta": "7"}).quantity == ""
+    assert read(retold(PLAIN, "") | {"delta": "7"}).quantity == ""
 
 
 def test_each_content_names_what_it_is_remembered_by() -> None:
@@ -126,7 +137,7 @@ def test_each_content_names_what_it_is_remembered_by() -> None:
         ({"occurred_at": "0001-01-01T00:00:00+14:00"}, "$.occurred_at", "lies outside the years"),
         ({"occurred_at": "0000-01-01T00:00:00Z"}, "$.occurred_at", "Invalid RFC3339"),
         ({"occurred_at": "2026-13-01T00:00:00Z"}, "$.occurred_at", "Invalid RFC3339"),
-        ({"occurred_at": 5}, "$.occurred_at", "Expected `datetime`, got `int`"),
+        ({"occurred_at": 5}, "$.occurred_at", "Expected `str`, got `int`"),
         ({"quantity": 5}, "$.quantity", "Expected `str`, got `int`"),
         ({"shard": 1.5}, "$.shard", "Expected `int`, got `float`"),
         ({"v": 0}, "$.v", "schema versions begin at 1"),
@@ -167,6 +178,119 @@ def test_a_canary_has_a_token() -> None:
 def test_another_key_than_the_rows_is_refused(key: bytes | None) -> None:
     answer = decode(key, msgspec.json.encode(PLAIN))
     assert answer == Malformed("the record's Kafka key is another than the row's", "$.kafka_key")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        PLAIN,
+        untimed(PLAIN),
+        sharded(PLAIN),
+        usage("ключ-1", metric="запросы", tenant_id="ältere"),
+        usage("ж" * 200, "0.000000000001"),
+        usage("neither printable\u00a0nor a control character"),
+        conflict(PLAIN, quantity="3"),
+        untimed(conflict(PLAIN, quantity="3")),
+        correction(PLAIN, "-1"),
+        correction(PLAIN, "-1") | {"type": "conflict", "first_content": "ab" * 16},
+        canary(1),
+    ],
+)
+def test_fields_that_were_recorded_pass_and_no_others(one: dict[str, Any]) -> None:
+    assert not isinstance(read(one), Malformed)
+    amount = "delta" if one.get("delta") else "quantity"
+    identity = {"event_id": str(UUID(int=7))}
+    for changes in ({amount: "7000"}, {amount: one[amount] + "0"}, {"metric": "storage"}, identity):
+        answer = read(one | changes)
+        assert isinstance(answer, Malformed)
+        named = changes is identity and one["type"] != "canary"
+        assert answer.path == ("$.event_id" if named else "$.content")
+        assert "metering.reemit" in answer.reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tenant_id": "zeta", "kafka_key": "zeta"},
+        {"source": "invoices"},
+        {"event_key": "order-2"},
+    ],
+)
+def test_an_identity_is_that_of_its_own_names(changes: dict[str, str]) -> None:
+    for one in (PLAIN, conflict(PLAIN, quantity="3"), correction(PLAIN, "-1")):
+        answer = read(one | changes)
+        assert isinstance(answer, Malformed)
+        assert (answer.path, "is not the identity" in answer.reason) == ("$.event_id", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"shard": 1}, "$.kafka_key"),
+        ({"kafka_key": "acme#2"}, "$.kafka_key"),
+        ({"kafka_key": "acme#2", "shard": 1}, "$.kafka_key"),
+        ({"tenant_id": "acme "}, "$.kafka_key"),
+        ({"type": "canary"}, "$.tenant_id"),
+        ({"metric": ""}, "$.metric"),
+        ({"source": "o" * 101}, "$.source"),
+    ],
+)
+def test_names_that_were_read_before_lend_nothing_to_others(
+    changes: dict[str, Any], path: str
+) -> None:
+    for _ in range(2):
+        assert isinstance(read(PLAIN), UsageEvent)
+        answer = read(PLAIN | changes)
+        assert isinstance(answer, Malformed)
+        assert answer.path == path
+
+
+def test_names_that_are_refused_are_not_remembered() -> None:
+    read(PLAIN)
+    before = envelope._names.cache_info().currsize
+    for number in range(9):
+        long = f"{number}" * 300_000
+        for changes in ({"tenant_id": long, "kafka_key": long}, {"kafka_key": long}):
+            assert isinstance(read(PLAIN | changes), Malformed)
+        assert isinstance(read(PLAIN | {"type": long}), Malformed)
+        assert isinstance(read(canary() | {"kafka_key": long}), Malformed)
+    assert envelope._names.cache_info().currsize == before
+
+
+def test_an_instant_is_content_where_the_caller_gave_one() -> None:
+    later = "2026-11-29T00:00:01.000000Z"
+    at_once = usage(occurred_us=T0_US, received_us=T0_US)
+    assert isinstance(read(at_once), UsageEvent)
+    for one, changes in (
+        (PLAIN, {"occurred_at": later}),
+        (PLAIN, {"occurred_at": "2026-11-29T00:00:00Z"}),
+        (at_once, {"occurred_at": later, "received_at": later}),
+        (untimed(PLAIN), {"occurred_at": "2026-11-29T00:00:00.000000Z"}),
+    ):
+        answer = read(one | changes)
+        assert isinstance(answer, Malformed)
+        assert answer.path == "$.content"
+
+
+def test_a_correction_is_of_its_own_target() -> None:
+    answer = read(correction(PLAIN, "-1") | {"target_event_id": str(UUID(int=7))})
+    assert isinstance(answer, Malformed)
+    assert answer.path == "$.content"
+
+
+def test_an_amount_of_any_length_has_an_answer() -> None:
+    for length in (1023, 1024, 100_000):
+        answer = read(PLAIN | {"quantity": "9" * length})
+        assert isinstance(answer, Malformed)
+        assert answer.path == "$.content"
+
+
+def test_content_by_a_newer_rule_is_not_guessed_at() -> None:
+    assert read(PLAIN | {"content_version": 2}) == Unsupported(2, "content")
+    assert read(PLAIN | {"content_version": 2, "v": 2}) == Unsupported(2)
+    assert read(PLAIN | {"content_version": 0}) == Malformed(
+        "content versions begin at 1", "$.content_version"
+    )
 
 
 def test_a_newer_schema_is_not_guessed_at() -> None:
@@ -223,7 +347,7 @@ def test_attributes_are_left_alone() -> None:
 
 
 def test_the_last_of_a_repeated_name_counts() -> None:
-    twice = msgspec.json.encode(PLAIN)[:-1] + b',"quantity":"9"}'
+    twice = b'{"quantity":"9",' + msgspec.json.encode(PLAIN)[1:]
     answer = decode(b"acme", twice)
     assert isinstance(answer, UsageEvent)
-    assert answer.quantity == "9"
+    assert answer.quantity == "2.50"

@@ -15,6 +15,9 @@ from streams.core.remedy import remedy
         ("exhausted", None, None, "redrive when it is well"),
         ("ambiguous", "no_meter", "fenced", "only with proof"),
         ("malformed", None, None, "new event key"),
+        ("malformed", "$.quantity", None, "new event key"),
+        ("malformed", "$.content", None, "metering.reemit"),
+        ("malformed", "$.event_id", None, "metering.reemit"),
         ("invented", None, None, "read the evidence"),
     ],
 )
