@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.not_run import reason_of
 from tests.support.postgres import fresh_database, postgres_server
+
+# How long an example takes says how busy the machine is, and nothing of a property.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 __all__ = ["fresh_database", "postgres_server"]
 
