@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from streams.cli import cycles, terminal
 from streams.cli.database import Connection, connected, ledger_rows, login_of
 from streams.cli.document import instant_text
 from streams.cli.errors import UsageProblemError
+from streams.cli.mappings import Mapped, mappings_of, other_payers, warn_of_other_cycles
 from streams.cli.options import (
     Dir,
     Json,
@@ -27,18 +28,6 @@ from streams.core.interval import BillingInterval, read_interval
 from streams.settings import Settings
 
 app = new_app("Which Stripe customer pays for a tenant's usage.")
-
-
-class Mapped(NamedTuple):
-    """A mapping as the ledger lists it; instants in microseconds."""
-
-    tenant_id: str
-    customer: str
-    effective_from_us: int
-    anchor_us: int | None
-    billing_interval: str | None
-    grace_us: int | None
-    actor: str
 
 
 @app.command("map")
@@ -90,14 +79,16 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
         "grace_us": duration_option("--grace", grace),
     }
     with connected(settings.ledger_dsn, "the ledger") as ledger:
-        known = [line for line in _mappings(ledger) if line.tenant_id == tenant]
-        if known and _same(known, wanted):
+        known = [line for line in mappings_of(ledger) if line.tenant_id == tenant]
+        # A cycle that is known by now was not when it was mapped.
+        lacks = bool(known) and known[-1].anchor_us is None and bool(other_payers(ledger, wanted))
+        if known and _same(known, wanted) and not lacks:
             since = wire_text(known[-1].effective_from_us)
             terminal.data(f"unchanged: {tenant} is mapped to {customer} since {since}")
             return
         wanted["actor"] = login_of(ledger)
         wanted |= _cycle(ledger, settings, wanted)
-        _warn_of_other_cycles(ledger, wanted)
+        warn_of_other_cycles(ledger, wanted)
         if known:
             terminal.say(
                 f"plan: {tenant} moves from {known[-1].customer} to {customer}, from "
@@ -132,7 +123,7 @@ def _cycle(ledger: Connection, settings: Settings, wanted: dict[str, Any]) -> di
     else:
         cycle = BillingCycle(wanted["anchor_us"], wanted["billing_interval"])
     told_by_stripe = cycle is not None
-    if cycle is None and (other := _payers(ledger, wanted)):
+    if cycle is None and (other := other_payers(ledger, wanted)):
         same = other[-1]
         cycle = BillingCycle(same.anchor_us or 0, same.billing_interval or "")
         grace_us = same.grace_us if grace_us is None else grace_us
@@ -156,30 +147,6 @@ def _cycle(ledger: Connection, settings: Settings, wanted: dict[str, Any]) -> di
             f"billing cycle read from Stripe: {cycle.interval} from {wire_text(cycle.anchor_us)}"
         )
     return {"anchor_us": cycle.anchor_us, "billing_interval": cycle.interval}
-
-
-def _payers(ledger: Connection, wanted: dict[str, Any]) -> list[Mapped]:
-    """Other tenants that the same customer pays for now, with their billing cycle."""
-    newest = {line.tenant_id: line for line in _mappings(ledger)}
-    newest.pop(wanted["tenant_id"], None)
-    return [
-        line
-        for line in sorted(newest.values(), key=lambda line: line.effective_from_us)
-        if line.customer == wanted["customer"] and line.anchor_us is not None
-    ]
-
-
-def _warn_of_other_cycles(ledger: Connection, wanted: dict[str, Any]) -> None:
-    """A customer has one billing cycle: of two that are recorded, one has wrong deadlines."""
-    mine = (wanted["anchor_us"], wanted["billing_interval"], wanted["grace_us"])
-    for line in _payers(ledger, wanted):
-        if line[3:6] != mine:
-            terminal.say(
-                f"{line.tenant_id} has another billing cycle for {line.customer}: "
-                f"{line.billing_interval} from {instant_text(line.anchor_us)}; one of the two has "
-                f"wrong deadlines: map it anew with `tailrace customers map {line.tenant_id} "
-                f"{line.customer} --anchor … --interval …`"
-            )
 
 
 _CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
@@ -211,7 +178,7 @@ def list_customers(directory: Dir = None, as_json: Json = False) -> None:
     """
     settings = resolve(directory).need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
-        mappings = _mappings(ledger)
+        mappings = mappings_of(ledger)
         unmapped = dict(ledger_rows(ledger, "unmapped"))
         documents = _documents(ledger, mappings)
     if as_json:
@@ -249,10 +216,6 @@ def list_customers(directory: Dir = None, as_json: Json = False) -> None:
             )
     for tenant, entries in unmapped.items():
         terminal.say(f"{tenant}: {entries} entries held; `tailrace customers map {tenant} cus_…`")
-
-
-def _mappings(ledger: Connection) -> list[Mapped]:
-    return [Mapped(*line) for line in ledger_rows(ledger, "customers")]
 
 
 def _same(known: list[Mapped], wanted: dict[str, Any]) -> bool:

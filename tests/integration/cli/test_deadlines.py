@@ -99,6 +99,24 @@ def test_a_second_tenant_of_a_customer_has_its_billing_cycle_and_another_one_is_
     assert cycles["bolt"] == cycles["acme"] != cycles["coop"]
 
 
+def test_a_tenant_mapped_before_its_customers_cycle_was_known_is_told_and_mapped_anew(
+    world: World,
+) -> None:
+    punctual(world)
+    assert world.cli("customers", "map", "early", "cus_a").code == 0
+    options = cycle(world, timedelta(days=1), grace="2h")
+
+    mapped = world.cli("customers", "map", "acme", "cus_a", *options)
+    assert "early has no billing cycle for cus_a, so nothing of it has a deadline" in mapped.err
+    assert world.cli("customers", "map", "early", "cus_a", "--yes").code == 0
+
+    again = world.cli("customers", "map", "early", "cus_a", "--yes")
+    assert again.out.startswith("unchanged: early is mapped to cus_a"), again
+    mappings = world.cli.json("customers_list", "customers", "list")["mappings"]
+    newest = {m["tenant_id"]: (m["anchor"], m["interval"], m["grace_s"]) for m in mappings}
+    assert newest["early"] == newest["acme"]
+
+
 def test_whoever_loses_a_race_of_deciding_is_told_whose_decision_stands(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
