@@ -1,5 +1,6 @@
 """What CI runs: every suite once, two lanes, and nothing on two stacks at a time."""
 
+import re
 import threading
 
 import pytest
@@ -22,6 +23,26 @@ def test_every_folder_of_tests_runs_in_one_lane() -> None:
         if not any(folder.is_relative_to(ROOT / path) for path in chosen)
     }
     assert not left, "name them in tests/run.py"
+
+
+def test_nothing_that_starts_a_stack_runs_beside_another_stack() -> None:
+    chosen = lanes()
+    words = {w for s in chosen.suites() for command in s.commands for w in command}
+    alone = {path for suite in chosen.on_the_stack for path in paths(suite)}
+    starts = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "tests/integration").rglob("*.py")
+        if re.search(r"\b(?:live_stack|open_stack)\(", file.read_text(encoding="utf-8"))
+    ]
+    assert starts
+    beside = [
+        name
+        for name in starts
+        if name not in alone
+        and f"--ignore={name}" not in words
+        and not any(name.startswith(f"{path}/") for path in alone)
+    ]
+    assert not beside, "name their folder in ON_THE_STACK of tests/run.py"
 
 
 def test_what_one_suite_leaves_out_another_runs() -> None:
