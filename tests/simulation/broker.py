@@ -12,6 +12,7 @@ from streams import topics
 from streams.engine.log import Record
 from streams.ports import UndeliveredError
 from tests.simulation.timeline import Process, Timeline
+from tests.simulation.turns import Bell
 from tests.support.consumed import Message
 
 TOPIC_ID: Final = "0Iw2YxKPTZqz4yIYwHZ_Gw"
@@ -33,7 +34,7 @@ class Broker:
         self.away = False
         self.version = 0
         """Goes up with everything that somebody may wait for."""
-        self._waiting: list[asyncio.Future[None]] = []
+        self._news = Bell(timeline)
 
     def append(self, topic: str, partition: int, key: bytes | None, value: bytes) -> int:
         """Puts a record at the end of a log; its offset."""
@@ -47,18 +48,12 @@ class Broker:
     def wake(self) -> None:
         """Tells those who wait for something new that there is."""
         self.version += 1
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        self._news.ring()
 
     async def news(self, seen: int) -> None:
         """Until there is something to read or to own that was not there at that version."""
-        if seen != self.version:
-            return
-        one: asyncio.Future[None] = self.timeline.create_future()
-        self._waiting.append(one)
-        await one
+        if seen == self.version:
+            await self._news.rung()
 
     def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, "Future[Any]"]:
         """As the admin client does."""

@@ -1,11 +1,13 @@
 """One seed after the other: what was found, how long it took, and what replays it."""
 
+import asyncio
 import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
+from unittest.mock import patch
 
 import structlog
 
@@ -14,6 +16,7 @@ from tests.simulation.checks import violations
 from tests.simulation.oracle import Violation
 from tests.simulation.story import brief, story
 from tests.simulation.timeline import StalledError
+from tests.simulation.turns import sleep
 from tests.simulation.world import World
 
 _CRITICAL: Final = 50
@@ -81,7 +84,7 @@ def quiet() -> Iterator[None]:
     gc.freeze()
     gc.disable()
     try:
-        with disk.modelled():
+        with disk.modelled(), patch.object(asyncio, "sleep", sleep):
             yield
     finally:
         gc.enable()
