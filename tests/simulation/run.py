@@ -15,6 +15,7 @@ from tests.simulation import disk
 from tests.simulation.checks import violations
 from tests.simulation.oracle import Violation
 from tests.simulation.story import brief, story
+from tests.simulation.summary import Summary
 from tests.simulation.timeline import StalledError
 from tests.simulation.turns import sleep
 from tests.simulation.world import World
@@ -59,14 +60,29 @@ class Tally:
         if outcome.violations:
             self.failed.append(outcome)
 
+    @property
+    def violations(self) -> int:
+        return sum(len(one.violations) for one in self.failed)
+
+    @property
+    def seeds_per_s(self) -> float:
+        return self.seeds / (time.perf_counter() - self.began_s)
+
     def line(self) -> str:
         """For people."""
-        elapsed_s = time.perf_counter() - self.began_s
         return (
             f"{self.seeds} seeds, {self.hours:.0f} simulated hours, "
-            f"{sum(len(one.violations) for one in self.failed)} violations, "
-            f"{self.seeds / elapsed_s:.1f} seeds/s"
+            f"{self.violations} violations, {self.seeds_per_s:.1f} seeds/s"
         )
+
+    def document(self) -> Summary:
+        """For the summary."""
+        return {
+            "seeds": self.seeds,
+            "hours": round(self.hours, 1),
+            "violations": self.violations,
+            "seeds_per_s": round(self.seeds_per_s, 1),
+        }
 
 
 def _drop(*_: Any) -> Any:

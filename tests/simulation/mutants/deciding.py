@@ -5,13 +5,15 @@ from typing import Any, Final
 from streams.core import audit
 from streams.core.audit import Judgment, Readings
 from streams.engine.table import PartitionTable
+from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.reconciling import Reconciling
-from tests.simulation.ledger.rows import Entry
+from tests.simulation.ledger.rows import Entry, Tables
 from tests.simulation.ledger.work_list import WorkList
 from tests.simulation.mutants import Mutant, Patch
 from tests.simulation.mutants.layers import never_went_back
 
+_restore = Database.restore
 _correct = People.correct
 _redrive = People.redrive
 _approve = People.approve
@@ -21,6 +23,15 @@ _insert_entry = WorkList.insert_entry
 
 def _remembers_on_each_machine(patch: Patch) -> None:
     patch.setattr(PartitionTable, "confirmed", PartitionTable.acknowledged)
+
+
+def _keeps_positions_elsewhere(patch: Patch) -> None:
+    def restore(self: Database, backup: Tables) -> None:
+        positions = self.tables.positions
+        _restore(self, backup)
+        self.tables.positions = positions
+
+    patch.setattr(Database, "restore", restore)
 
 
 def _adopts_without_doubt(patch: Patch) -> None:
@@ -104,6 +115,13 @@ MUTANTS: Final = (
         _remembers_on_each_machine,
         ("double", "lost", "unnoticed"),
         ("restored_and_replaced",),
+    ),
+    Mutant(
+        "positions_outside_the_ledger",
+        "what the ledger was told up to is in the ledger, and goes back with it",
+        _keeps_positions_elsewhere,
+        ("lost", "double", "unnoticed", "identity_lost"),
+        ("ledger_restored",),
     ),
     Mutant(
         "adopted_without_doubt",
