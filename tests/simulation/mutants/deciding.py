@@ -11,12 +11,11 @@ from tests.simulation.ledger.reconciling import Reconciling
 from tests.simulation.ledger.rows import Entry, Tables
 from tests.simulation.ledger.work_list import WorkList
 from tests.simulation.mutants import Mutant, Patch
-from tests.simulation.mutants.layers import never_went_back
+from tests.simulation.mutants.layers import forget_approved_identities, never_went_back
 
 _restore = Database.restore
 _correct = People.correct
 _redrive = People.redrive
-_approve = People.approve
 _open_item = People._open_item
 _insert_entry = WorkList.insert_entry
 
@@ -50,17 +49,15 @@ def _corrects_each_time(patch: Patch) -> None:
 
 
 def _approves_each_time(patch: Patch) -> None:
-    def approve(self: People, parked_id: int) -> int:
+    approve = People.approve
+
+    def opened(self: People, parked_id: int) -> int:
         item = self.tables.parked[parked_id - 1]
         if item.state == "approved":
             item.state = "open"
-            for entry in self.tables.entries:
-                if entry.event_id == item.row["event_id"]:
-                    entry.event_id = None
-            self.tables.identities.pop(("approval", item.row["event_id"]), None)
-        return _approve(self, parked_id)
+        return approve(self, parked_id)
 
-    patch.setattr(People, "approve", approve)
+    patch.setattr(People, "approve", opened)
 
 
 def _approves_into_the_level(patch: Patch) -> None:
@@ -151,6 +148,7 @@ MUTANTS: Final = (
         ("double", "phantom"),
         ("decided_twice",),
         ("an approved identity is one entry",),
+        forget_approved_identities,
     ),
     Mutant(
         "doubt_sent_again",
