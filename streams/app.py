@@ -242,7 +242,8 @@ class Service:
         """Asked each time: a restored ledger would have amounts sent that Stripe has already."""
         parts = self._running
         memories = memories_of(parts.feeder.tables.values())
-        if not parts.feeder.serving:
+        if not (parts.feeder.serving and memories):
+            # Held against no state at all every ledger would pass: those who have some publish.
             return False
         parts.attempts.learn(parts.feeder.notes or ())
         # Both, so that whoever adopts sees all that is missing.
@@ -256,9 +257,10 @@ class Service:
     async def _look(self) -> None:
         parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
         while True:
-            if parts.overdue.checked and await self._ledger_stands():
+            stands = parts.overdue.checked and await self._ledger_stands()
+            if stands:
                 await parts.publisher.look(self._put_lent)
-            await parts.publisher.rest(pause_s)
+            await (parts.publisher.rest(pause_s) if stands else asyncio.sleep(pause_s))
 
     async def _pump(self) -> None:
         while True:
