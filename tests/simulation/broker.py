@@ -29,6 +29,8 @@ class Broker:
         self.logs: dict[str, list[list[Record]]] = {
             topic: [[] for _ in range(partitions)] for topic in (topics.EVENTS, topics.ADMIT_LOG)
         }
+        self.begins: dict[tuple[str, int], int] = {}
+        """Where logs begin of which the beginning is gone; nobody but the oracle reads before."""
         self.outputs: dict[str, list[Keyed]] = {}
         self.group = Membership(self)
         self.away = False
@@ -44,6 +46,12 @@ class Broker:
         if topic == topics.EVENTS:
             self.wake()
         return len(log) - 1
+
+    def cut(self, topic: str, partition: int, begin: int) -> None:
+        """Everything before an offset is gone."""
+        at = topic, partition
+        self.begins[at] = max(begin, self.begins.get(at, 0))
+        self.timeline.note("cut", topic, partition, self.begins[at])
 
     def wake(self) -> None:
         """Tells those who wait for something new that there is."""
@@ -73,10 +81,13 @@ class Reader:
         self._waiting: list[Message] = []
 
     def get_watermark_offsets(self, at: TopicPartition, **_: Any) -> tuple[int, int]:
-        return 0, len(self._broker.logs[at.topic][at.partition])
+        begin = self._broker.begins.get((at.topic, at.partition), 0)
+        return begin, len(self._broker.logs[at.topic][at.partition])
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
         at = places[0]
+        if at.offset < self._broker.begins.get((at.topic, at.partition), 0):
+            raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
         log = self._broker.logs[at.topic][at.partition]
         self._waiting = [Message(at.topic, at.partition, r) for r in log[at.offset :]]
 

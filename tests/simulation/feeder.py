@@ -78,11 +78,12 @@ class Feeder:
     @property
     def serving(self) -> bool:
         member = self._process in self._broker.group.members and self.notes is not None
-        return member and not any(a.table is None and not a.held for a in self.assigned.values())
+        return member and not any(a.recovering for a in self.assigned.values())
 
     def resume(self, partition: int) -> None:
         if partition in self.assigned:
-            self.assigned[partition].held = None
+            assigned = self.assigned[partition]
+            assigned.held, assigned.recovering = None, assigned.table is None
             self._broker.wake()
 
     def rebuild(self, partition: int) -> None:
@@ -96,6 +97,8 @@ class Feeder:
         self._worker.outside.timeline.note("held", assigned.partition, reason)
 
     def discard(self, assigned: Assigned, *, damage: str | None = None) -> None:
+        # Read again, be it held: what is remembered of the ledger is needed all the same.
+        assigned.recovering = True
         if assigned.table is not None:
             path = assigned.table.path
             assigned.table.close()
@@ -120,7 +123,7 @@ class Feeder:
             self._rebalance()
             fed = False
             for assigned in list(self.assigned.values()):
-                if assigned.held is None:
+                if assigned.recovering or assigned.held is None:
                     fed = await self._feed(assigned) or fed
             if not fed:
                 await self._broker.news(seen)
@@ -149,14 +152,14 @@ class Feeder:
         for partition in mine:
             if partition not in self.assigned and group.take(self._process, partition):
                 chunk_records = self._worker.outside.rng.choice((1, 3, 10))
-                self.assigned[partition] = Assigned(partition, chunk_records)
+                self.assigned[partition] = Assigned(partition, chunk_records, recovering=True)
 
     async def _feed(self, assigned: Assigned) -> bool:
         """One chunk of a partition to its end; whether to look again at once."""
         if assigned.table is None:
             await asyncio.sleep(self._worker.outside.delay_s())
             self._process.check()
-            return self._recover(assigned)
+            return self._recover(assigned) and assigned.held is None
         records = self._cut(assigned.table, assigned.records_max)
         if not records:
             return False
@@ -174,7 +177,7 @@ class Feeder:
         return self._outcomes.judge(assigned, chunk, _UNMARKED) or assigned.held is None
 
     def _recover(self, assigned: Assigned) -> bool:
-        partition = assigned.partition
+        partition, assigned.recovering = assigned.partition, False
         try:
             assigned.table = recover(self._recovery, partition, lambda: False)
         except LogRefused as refused:
@@ -187,6 +190,8 @@ class Feeder:
 
     def _cut(self, table: PartitionTable, records_max: int) -> list[Record]:
         log = self._broker.logs[topics.EVENTS][table.log.partition]
+        begin = self._broker.begins.get((topics.EVENTS, table.log.partition), 0)
+        assert table.applied + 1 >= begin, "what comes next is gone"
         waiting = log[table.applied + 1 :][: records_max + 1]
         messages = [Message(topics.EVENTS, table.log.partition, record) for record in waiting]
         records, _ = cut(

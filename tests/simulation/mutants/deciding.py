@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from streams.agents.memory import memories_of
+from streams.app import Service
 from streams.core import audit
 from streams.core.audit import Judgment, Readings
 from streams.engine.table import PartitionTable
@@ -31,6 +33,15 @@ def _keeps_positions_elsewhere(patch: Patch) -> None:
         self.tables.positions = positions
 
     patch.setattr(Database, "restore", restore)
+
+
+def _believes_without_memory(patch: Patch) -> None:
+    async def stands(self: Service) -> bool:
+        parts = self._running
+        memories = memories_of(parts.feeder.tables.values())
+        return parts.feeder.serving and await parts.facts.check(memories)
+
+    patch.setattr(Service, "_ledger_stands", stands)
 
 
 def _adopts_without_doubt(patch: Patch) -> None:
@@ -112,6 +123,13 @@ MUTANTS: Final = (
         _remembers_on_each_machine,
         ("double", "lost", "unnoticed"),
         ("restored_and_replaced",),
+    ),
+    Mutant(
+        "believed_without_memory",
+        "who has no state to hold the ledger against publishes nothing",
+        _believes_without_memory,
+        ("double", "unnoticed"),
+        ("restored_beside_the_idle",),
     ),
     Mutant(
         "positions_outside_the_ledger",
