@@ -26,6 +26,7 @@ from streams.engine.outcome import Before, Outcomes
 from streams.engine.recovery import Recovery, recover
 from streams.engine.table import PartitionTable
 from tests.simulation.broker import SESSION_S, Reader
+from tests.simulation.turns import Bell
 from tests.support.consumed import Message
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class Feeder:
         self._outcomes = Outcomes(cast("Any", self), fail_stop)
         self._orders: list[int] = []
         self.assigned: dict[int, Assigned] = {}
+        self.noted = Bell(worker.outside.timeline)
+        """Rings when there is something else to commit, or under another partition."""
+        worker.disk.written = self.noted.ring
         self.notes: frozenset[str] | None = None
         outside, clock = worker.outside, worker.clock
         self._inquiry = TopicInquiry(cast("Any", self._broker), clock.elapsed_s, patience_s=15.0)
@@ -130,11 +134,12 @@ class Feeder:
                 await asyncio.sleep(self._worker.outside.delay_s())
 
     async def commit_notes(self) -> None:
-        """As the engine commits: once a second, what its worker wants noted."""
+        """As the engine commits: within a second, what its worker wants noted."""
         while True:
+            await self.noted.rung()
+            await asyncio.sleep(COMMIT_S)
             note = self._worker.parts.attempts.note()
             self._broker.group.notes |= dict.fromkeys(self.tables, note)
-            await asyncio.sleep(COMMIT_S)
 
     def _follow_orders(self) -> None:
         while self._orders:
@@ -183,6 +188,7 @@ class Feeder:
         except LogRefused as refused:
             self.hold(assigned, f"{type(refused).__name__}: {refused}")
             return False
+        self.noted.ring()
         self._worker.outside.timeline.note(
             "recovered", self._worker.name, partition, assigned.table.applied
         )
