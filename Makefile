@@ -37,8 +37,9 @@ stack: sync ## a local stack that stays up: Postgres, Kafka, Connect, stand-in, 
 demo: sync ## the whole story on a real stack, proved and cleaned up
 	@$(BIN)/tailrace demo
 
-drill: sync ## every fault on the real stack, judged and reported in build/drills
-	$(BIN)/tailrace drill run --all
+drill: sync ## every fault on the real stack, then 10,000 seeds of the simulation; reports in build
+	$(BIN)/tailrace drill run --all; drills=$$?; \
+	$(BIN)/python -m tests.simulation --seeds 10000 && exit $$drills
 
 bench: sync ## speed beside what people would use instead, in one run
 	$(BIN)/python -m tests.bench

@@ -221,12 +221,10 @@ class Service:
         catalogue = parts.book.catalogue
         if catalogue is None:
             return
-        skews = {(v.metric, v.version): v.skew_max_us for v in catalogue.versions}
+        skew = {(v.metric, v.version): v.skew_max_us for v in catalogue.versions}
         for memory in memories:
             with contextlib.suppress(TableClosed):
-                memory.drop_closed(
-                    lambda s: skews.get((s.metric, s.catalogue_version), FOR_EVER_US)
-                )
+                memory.drop_closed(lambda s: skew.get((s.metric, s.catalogue_version), FOR_EVER_US))
 
     def _resume_waiting(self, parts: Parts) -> None:
         """Partitions go on once what they waited for is there: the catalogue, or a decision."""
@@ -242,7 +240,7 @@ class Service:
         """Asked each time: a restored ledger would have amounts sent that Stripe has already."""
         parts = self._running
         memories = memories_of(parts.feeder.tables.values())
-        if not parts.feeder.serving:
+        if not (parts.feeder.serving and memories):  # against no state every ledger would pass
             return False
         parts.attempts.learn(parts.feeder.notes or ())
         # Both, so that whoever adopts sees all that is missing.
@@ -256,9 +254,10 @@ class Service:
     async def _look(self) -> None:
         parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
         while True:
-            if parts.overdue.checked and await self._ledger_stands():
+            stands = parts.overdue.checked and await self._ledger_stands()
+            if stands:
                 await parts.publisher.look(self._put_lent)
-            await parts.publisher.rest(pause_s)
+            await (parts.publisher.rest(pause_s) if stands else asyncio.sleep(pause_s))
 
     async def _pump(self) -> None:
         while True:

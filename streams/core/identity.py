@@ -5,6 +5,7 @@ again by the same rule and compares: a record that some step changed on its way 
 """
 
 from base64 import b64decode
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
@@ -43,6 +44,7 @@ def content_digest(identity: bytes, metric: str, quantity: str, rest: str) -> by
     return sha256(identity + length_prefixed(metric, quantity, rest)).digest()[:16]
 
 
+@lru_cache(maxsize=64)
 def log_uuid(topic_id: str) -> str:
     """A topic's id as UUID text; clients show its 16 bytes in either base64 alphabet, unpadded."""
     padded = topic_id.replace("-", "+").replace("_", "/") + "=="

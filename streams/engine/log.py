@@ -1,7 +1,6 @@
 """What identifies one log, and one record in it."""
 
 import hashlib
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -10,8 +9,7 @@ ANCHOR_BYTES: Final = 16
 """Length of an anchor."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogId:
+class LogId(msgspec.Struct, frozen=True):
     """One partition of one topic, in one life of that topic.
 
     A topic that is deleted and created again has the same name and another id; offsets mean

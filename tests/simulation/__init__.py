@@ -9,6 +9,6 @@ Read in this order: `timeline` (time, processes, history), `world` (what a seed 
 end), `mutants/` (planted bugs that the checks must notice). `python -m tests.simulation` runs it.
 
 Not here: races between transactions, which a real PostgreSQL shows; billing cycles and deadlines;
-topics that are truncated or created again; damaged files; a request that leaves a day after its
-check. Those are drilled on the real parts.
+topics that are created again or lose their end; damaged files; a request that leaves a day after
+its check. Those are drilled on the real parts.
 """

@@ -12,6 +12,7 @@ from streams import topics
 from streams.engine.log import Record
 from streams.ports import UndeliveredError
 from tests.simulation.timeline import Process, Timeline
+from tests.simulation.turns import Bell
 from tests.support.consumed import Message
 
 TOPIC_ID: Final = "0Iw2YxKPTZqz4yIYwHZ_Gw"
@@ -28,12 +29,14 @@ class Broker:
         self.logs: dict[str, list[list[Record]]] = {
             topic: [[] for _ in range(partitions)] for topic in (topics.EVENTS, topics.ADMIT_LOG)
         }
+        self.begins: dict[tuple[str, int], int] = {}
+        """Where logs begin of which the beginning is gone; nobody but the oracle reads before."""
         self.outputs: dict[str, list[Keyed]] = {}
         self.group = Membership(self)
         self.away = False
         self.version = 0
         """Goes up with everything that somebody may wait for."""
-        self._waiting: list[asyncio.Future[None]] = []
+        self._news = Bell(timeline)
 
     def append(self, topic: str, partition: int, key: bytes | None, value: bytes) -> int:
         """Puts a record at the end of a log; its offset."""
@@ -44,21 +47,21 @@ class Broker:
             self.wake()
         return len(log) - 1
 
+    def cut(self, topic: str, partition: int, begin: int) -> None:
+        """Everything before an offset is gone."""
+        at = topic, partition
+        self.begins[at] = max(begin, self.begins.get(at, 0))
+        self.timeline.note("cut", topic, partition, self.begins[at])
+
     def wake(self) -> None:
         """Tells those who wait for something new that there is."""
         self.version += 1
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        self._news.ring()
 
     async def news(self, seen: int) -> None:
         """Until there is something to read or to own that was not there at that version."""
-        if seen != self.version:
-            return
-        one: asyncio.Future[None] = self.timeline.create_future()
-        self._waiting.append(one)
-        await one
+        if seen == self.version:
+            await self._news.rung()
 
     def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, "Future[Any]"]:
         """As the admin client does."""
@@ -78,10 +81,13 @@ class Reader:
         self._waiting: list[Message] = []
 
     def get_watermark_offsets(self, at: TopicPartition, **_: Any) -> tuple[int, int]:
-        return 0, len(self._broker.logs[at.topic][at.partition])
+        begin = self._broker.begins.get((at.topic, at.partition), 0)
+        return begin, len(self._broker.logs[at.topic][at.partition])
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
         at = places[0]
+        if at.offset < self._broker.begins.get((at.topic, at.partition), 0):
+            raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
         log = self._broker.logs[at.topic][at.partition]
         self._waiting = [Message(at.topic, at.partition, r) for r in log[at.offset :]]
 

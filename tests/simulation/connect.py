@@ -50,7 +50,11 @@ class Connect:
 
     async def _run(self, process: Process) -> None:
         while True:
-            if self._sent >= len(self._service.outbox) or self._broker.away:
+            if self._sent >= len(self._service.outbox):
+                await self._service.written.rung()
+                await asyncio.sleep(POLL_S_MAX * self._rng.random())
+                continue
+            if self._broker.away:
                 await asyncio.sleep(POLL_S_MAX * self._rng.random())
                 continue
             await asyncio.sleep(self._delay_s())

@@ -28,6 +28,8 @@ class Disk:
         self.open: set[str] = set()
         self.quarantined = 0
         self.last_attempt: LastAttempt | None = None
+        self.written: Callable[[], None] = lambda: None
+        """Told of each write of it."""
 
     def table(self, topic: str, partition: int) -> "Place":
         """Where a table lies, as the data directory answers it."""
@@ -46,6 +48,7 @@ class Disk:
     def write(self, last: LastAttempt) -> None:
         """And writes it: a rename, which a SIGKILL does not undo."""
         self.last_attempt = last
+        self.written()
 
     def let_go(self) -> None:
         """The process that had it open is gone, and its locks with it."""

@@ -26,6 +26,7 @@ from streams.engine.outcome import Before, Outcomes
 from streams.engine.recovery import Recovery, recover
 from streams.engine.table import PartitionTable
 from tests.simulation.broker import SESSION_S, Reader
+from tests.simulation.turns import Bell
 from tests.support.consumed import Message
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class Feeder:
         self._outcomes = Outcomes(cast("Any", self), fail_stop)
         self._orders: list[int] = []
         self.assigned: dict[int, Assigned] = {}
+        self.noted = Bell(worker.outside.timeline)
+        """Rings when there is something else to commit, or under another partition."""
+        worker.disk.written = self.noted.ring
         self.notes: frozenset[str] | None = None
         outside, clock = worker.outside, worker.clock
         self._inquiry = TopicInquiry(cast("Any", self._broker), clock.elapsed_s, patience_s=15.0)
@@ -78,11 +82,12 @@ class Feeder:
     @property
     def serving(self) -> bool:
         member = self._process in self._broker.group.members and self.notes is not None
-        return member and not any(a.table is None and not a.held for a in self.assigned.values())
+        return member and not any(a.recovering for a in self.assigned.values())
 
     def resume(self, partition: int) -> None:
         if partition in self.assigned:
-            self.assigned[partition].held = None
+            assigned = self.assigned[partition]
+            assigned.held, assigned.recovering = None, assigned.table is None
             self._broker.wake()
 
     def rebuild(self, partition: int) -> None:
@@ -96,6 +101,8 @@ class Feeder:
         self._worker.outside.timeline.note("held", assigned.partition, reason)
 
     def discard(self, assigned: Assigned, *, damage: str | None = None) -> None:
+        # Read again, be it held: what is remembered of the ledger is needed all the same.
+        assigned.recovering = True
         if assigned.table is not None:
             path = assigned.table.path
             assigned.table.close()
@@ -120,18 +127,19 @@ class Feeder:
             self._rebalance()
             fed = False
             for assigned in list(self.assigned.values()):
-                if assigned.held is None:
+                if assigned.recovering or assigned.held is None:
                     fed = await self._feed(assigned) or fed
             if not fed:
                 await self._broker.news(seen)
                 await asyncio.sleep(self._worker.outside.delay_s())
 
     async def commit_notes(self) -> None:
-        """As the engine commits: once a second, what its worker wants noted."""
+        """As the engine commits: within a second, what its worker wants noted."""
         while True:
+            await self.noted.rung()
+            await asyncio.sleep(COMMIT_S)
             note = self._worker.parts.attempts.note()
             self._broker.group.notes |= dict.fromkeys(self.tables, note)
-            await asyncio.sleep(COMMIT_S)
 
     def _follow_orders(self) -> None:
         while self._orders:
@@ -149,14 +157,14 @@ class Feeder:
         for partition in mine:
             if partition not in self.assigned and group.take(self._process, partition):
                 chunk_records = self._worker.outside.rng.choice((1, 3, 10))
-                self.assigned[partition] = Assigned(partition, chunk_records)
+                self.assigned[partition] = Assigned(partition, chunk_records, recovering=True)
 
     async def _feed(self, assigned: Assigned) -> bool:
         """One chunk of a partition to its end; whether to look again at once."""
         if assigned.table is None:
             await asyncio.sleep(self._worker.outside.delay_s())
             self._process.check()
-            return self._recover(assigned)
+            return self._recover(assigned) and assigned.held is None
         records = self._cut(assigned.table, assigned.records_max)
         if not records:
             return False
@@ -174,12 +182,13 @@ class Feeder:
         return self._outcomes.judge(assigned, chunk, _UNMARKED) or assigned.held is None
 
     def _recover(self, assigned: Assigned) -> bool:
-        partition = assigned.partition
+        partition, assigned.recovering = assigned.partition, False
         try:
             assigned.table = recover(self._recovery, partition, lambda: False)
         except LogRefused as refused:
             self.hold(assigned, f"{type(refused).__name__}: {refused}")
             return False
+        self.noted.ring()
         self._worker.outside.timeline.note(
             "recovered", self._worker.name, partition, assigned.table.applied
         )
@@ -187,6 +196,8 @@ class Feeder:
 
     def _cut(self, table: PartitionTable, records_max: int) -> list[Record]:
         log = self._broker.logs[topics.EVENTS][table.log.partition]
+        begin = self._broker.begins.get((topics.EVENTS, table.log.partition), 0)
+        assert table.applied + 1 >= begin, "what comes next is gone"
         waiting = log[table.applied + 1 :][: records_max + 1]
         messages = [Message(topics.EVENTS, table.log.partition, record) for record in waiting]
         records, _ = cut(

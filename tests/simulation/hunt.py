@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.simulation.mutants import SEEDS_MAX, Mutant, Patch
+from tests.simulation.mutants import SEEDS_MAX, Mutant, Patch, every
 from tests.simulation.run import Outcome, run_seed
+from tests.simulation.summary import MutantFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Caught:
     invariant: str = ""
     alarm: str = ""
     """What is noticed without the bug too: then the seed shows nothing."""
+    alone: str = ""
+    """What notices it in these seeds with every layer on; empty where they make it good."""
 
     @property
     def caught(self) -> bool:
@@ -33,9 +36,10 @@ class Caught:
             found = f"shows nothing: {self.alarm}"
         else:
             found = f"{self.invariant} after {self.seeds}"
-        return f"{self.mutant.name:34} {found:26} {self.mutant.rule}"
+        layers = "" if not self.mutant.layers_off else f"; with layers on: {self.alone or 'hidden'}"
+        return f"{self.mutant.name:34} {found:26} {self.mutant.rule}{layers}"
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> MutantFigures:
         """For the summary."""
         return {
             "caught": self.caught,
@@ -43,18 +47,39 @@ class Caught:
             "invariant": self.invariant,
             "rule": self.mutant.rule,
             "layers_off": list(self.mutant.layers_off),
+            "alone": self.alone,
         }
 
 
 def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Caught:
-    """Tries seeds until one notices; call it inside `quiet`."""
+    """Tries seeds until one notices; call it inside `quiet`.
+
+    A bug that layers hide is tried with them off, and the same seeds again with them on.
+    """
+    seeds, outcome, invariant = _first(mutant, seeds_max, mutant.layers, mutant.plant)
+    if outcome is None:
+        return Caught(mutant, seeds, None)
+    alone = invariant
+    if mutant.layers_off:
+        _, _, alone = _first(mutant, seeds, mutant.plant)
+    return Caught(mutant, seeds, outcome, invariant, _without(mutant, seeds), alone)
+
+
+def hunt_named(name: str, seeds_max: int) -> Caught:
+    """The same for a mutant's name."""
+    return hunt(next(mutant for mutant in every() if mutant.name == name), seeds_max)
+
+
+def _first(
+    mutant: Mutant, seeds_max: int, *plants: Callable[[Patch], None]
+) -> tuple[int, Outcome | None, str]:
+    """Seeds tried until one notices, that one, and how it notices."""
     for seed in range(1, seeds_max + 1):
-        outcome = _live(mutant, seed, mutant.layers, mutant.plant)
+        outcome = _live(mutant, seed, *plants)
         for violation in outcome.violations:
             if violation.name in mutant.caught_by:
-                alarm = _without(mutant, seed)
-                return Caught(mutant, seed, outcome, violation.name, alarm)
-    return Caught(mutant, seeds_max, None)
+                return seed, outcome, violation.name
+    return seeds_max, None, ""
 
 
 def _without(mutant: Mutant, seeds: int) -> str:

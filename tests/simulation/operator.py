@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
-from streams.cli.reconcile_plan import Line, settlement, side_of
+from streams.cli.reconcile_plan import Line, rejection, settlement, side_of
 from streams.core.instant import HOUR_US
 from streams.core.meter_event import Origin
-from streams.core.reconcile import Reading, Settle, decide
+from streams.core.reconcile import Reading, Settle, TakeBack, decide
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import RefusedError
 from tests.simulation.ledger.rows import Parked
@@ -111,11 +111,10 @@ class Operator:
             readings = self.database.readings(key)
             decision = decide(side.figures, [Reading(r.at_us, r.value) for r in readings], STILL_US)
             self.timeline.note("reconciled", *key, observed, type(decision).__name__)
-            if isinstance(decision, Settle):
-                line = Line(cell, side, observed, decision)
+            line, ids = Line(cell, side, observed, decision), [r.reading_id for r in readings]
+            if isinstance(decision, TakeBack):
+                self.database.take_back_unnamed(rejection(line, decision, ids))
+            elif isinstance(decision, Settle):
                 dated = [self.database.meter_event(n).timestamp_s or 0 for n in decision.absent]
-                told = settlement(
-                    line, decision, origin, [r.reading_id for r in readings],
-                    max(dated, default=None),
-                )  # fmt: skip
+                told = settlement(line, decision, origin, ids, max(dated, default=None))
                 self.database.settle_cell(told)

@@ -1,11 +1,13 @@
 """One seed after the other: what was found, how long it took, and what replays it."""
 
+import asyncio
 import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
+from unittest.mock import patch
 
 import structlog
 
@@ -13,7 +15,9 @@ from tests.simulation import disk
 from tests.simulation.checks import violations
 from tests.simulation.oracle import Violation
 from tests.simulation.story import brief, story
+from tests.simulation.summary import Summary
 from tests.simulation.timeline import StalledError
+from tests.simulation.turns import sleep
 from tests.simulation.world import World
 
 _CRITICAL: Final = 50
@@ -56,14 +60,29 @@ class Tally:
         if outcome.violations:
             self.failed.append(outcome)
 
+    @property
+    def violations(self) -> int:
+        return sum(len(one.violations) for one in self.failed)
+
+    @property
+    def seeds_per_s(self) -> float:
+        return self.seeds / (time.perf_counter() - self.began_s)
+
     def line(self) -> str:
         """For people."""
-        elapsed_s = time.perf_counter() - self.began_s
         return (
             f"{self.seeds} seeds, {self.hours:.0f} simulated hours, "
-            f"{sum(len(one.violations) for one in self.failed)} violations, "
-            f"{self.seeds / elapsed_s:.1f} seeds/s"
+            f"{self.violations} violations, {self.seeds_per_s:.1f} seeds/s"
         )
+
+    def document(self) -> Summary:
+        """For the summary."""
+        return {
+            "seeds": self.seeds,
+            "hours": round(self.hours, 1),
+            "violations": self.violations,
+            "seeds_per_s": round(self.seeds_per_s, 1),
+        }
 
 
 def _drop(*_: Any) -> Any:
@@ -81,7 +100,7 @@ def quiet() -> Iterator[None]:
     gc.freeze()
     gc.disable()
     try:
-        with disk.modelled():
+        with disk.modelled(), patch.object(asyncio, "sleep", sleep):
             yield
     finally:
         gc.enable()

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from tests.simulation.timeline import Timeline
+from tests.simulation.turns import Bell
 from tests.support.outbox import content as content_of
 from tests.support.outbox import identity as identity_of
 
@@ -72,6 +73,8 @@ class Service:
         """Transactions that have not ended."""
         self.outbox: list[Row] = []
         """In the order of commits, which is the order in which Debezium reads."""
+        self.written = Bell(timeline)
+        """Rings when there is more in the outbox."""
         self.committed: list[Row] = []
         """Each row once, re-emissions left out."""
         self.rolled_back: list[Row] = []
@@ -127,6 +130,7 @@ class Service:
             self.committed.append(row)
             self.outbox.append(row)
             self.timeline.note("committed", row.kind, row.event_id, row.use.quantity)
+        self.written.ring()
 
     def open_since_us(self) -> int:
         """No transaction that may still commit began before this."""
@@ -151,6 +155,7 @@ class Service:
             if from_us <= row.received_us < to_us and row.kind != "canary"
         ]
         self.outbox += again
+        self.written.ring()
         self.timeline.note("emitted again", len(again))
         return len(again)
 

@@ -117,7 +117,7 @@ class Stripe:
             self._answer(observe(errors.rate_limited("global-rate")), answer)
             return
         now_us = self.timeline.now_us()
-        begun = self.memory.engine.begin(_request(claim, key), now_us)
+        begun = self.memory.engine.begin(request_of(claim, key), now_us)
 
         def finish() -> None:
             known = len(self.memory.state.recorded)
@@ -206,7 +206,7 @@ class Sink:
         return seen
 
 
-def _request(claim: Claim, key: str) -> ApiRequest:
+def request_of(claim: Claim, key: str) -> ApiRequest:
     return ApiRequest(
         method="POST",
         path="/v1/billing/meter_events",

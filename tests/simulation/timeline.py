@@ -13,9 +13,12 @@ from contextvars import Context, ContextVar, copy_context
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
+from tests.simulation.turns import Call
+
 T0_US: Final = 1_795_910_400_000_000
 """2026-11-29T00:00Z, when every simulation begins."""
 _ROUNDS_AT_THE_END: Final = 50
+_ALIVE: Final = frozenset({"running", "stopped"})
 _SILENT: Final = frozenset({"stopped", "dead"})
 
 
@@ -33,14 +36,14 @@ class Process:
         self.hook: Callable[[str], None] = lambda _step: None
         """Looks at each named step; may stop or kill."""
         self._timeline = timeline
-        self._waiting: deque[asyncio.Handle] = deque()
+        self._waiting: deque[Call] = deque()
         self._context = copy_context()
         self._context.run(PROCESS.set, self)
 
     @property
     def alive(self) -> bool:
         """Whether it may still do something, be it later."""
-        return self.state in {"running", "stopped"}
+        return self.state in _ALIVE
 
     def spawn(self, body: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """A task of this process."""
@@ -63,10 +66,10 @@ class Process:
         self.state = "dead"
         self._waiting.clear()
 
-    def defer(self, handle: asyncio.Handle) -> None:
+    def defer(self, call: "Call") -> None:
         """A callback that cannot run now."""
         if self.state == "stopped":
-            self._waiting.append(handle)
+            self._waiting.append(call)
 
     def step(self, name: str) -> None:
         """A named step is reached, at which faults may strike."""
@@ -76,7 +79,7 @@ class Process:
 
     def check(self) -> None:
         """Ends whoever still runs in a dead process; every way out of it asks."""
-        if not self.alive:
+        if self.state not in _ALIVE:
             raise asyncio.CancelledError
 
 
@@ -88,12 +91,13 @@ _OUTSIDE: Final = Context()
 class Timeline(asyncio.BaseEventLoop):
     """The loop on virtual time."""
 
-    _ready: "deque[asyncio.Handle]"
-    _scheduled: "list[asyncio.TimerHandle]"
+    _ready: "deque[Call]"
+    _stopping: bool
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self._timers: list[tuple[float, Call]] = []
         self._hash = blake2b(digest_size=16)
         self.kept: list[str] | None = None
         """The notes themselves, where somebody wants to read them."""
@@ -101,6 +105,8 @@ class Timeline(asyncio.BaseEventLoop):
         """What was raised where nobody waits for it."""
         self._over = False
         self.set_exception_handler(self._raised)
+        # Asked for each future; this answers no without a frame of its own.
+        self.get_debug = bool  # type: ignore[method-assign]
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -136,34 +142,63 @@ class Timeline(asyncio.BaseEventLoop):
         return self._hash.hexdigest()
 
     # -- the loop ----------------------------------------------------------------------------------
+    def call_soon(  # type: ignore[override]  # generic over a pack of arguments
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        call = Call(self.now_s, callback, args, context)
+        self._ready.append(call)
+        return call
 
-    def take_up(self, waiting: "deque[asyncio.Handle]") -> None:
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
+
+    def call_later(  # type: ignore[override]  # as above
+        self, delay: float, callback: Callable[..., object], *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # as above
+        self, when: float, callback: Callable[..., object], *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        call = Call(when, callback, args, context)
+        heapq.heappush(self._timers, (when, call))
+        return call
+
+    def take_up(self, waiting: "deque[Call]") -> None:
         """Callbacks of a process that goes on."""
         self._ready.extend(waiting)
         waiting.clear()
 
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0].cancelled():
-            heapq.heappop(scheduled)
-        if not ready:
-            if not scheduled:
-                raise StalledError
-            self.now_s = max(self.now_s, scheduled[0].when())
-        while scheduled and scheduled[0].when() <= self.now_s:
-            ready.append(heapq.heappop(scheduled))
+        self._let_time_pass()
+        ready = self._ready
         for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle.cancelled():
+            call = ready.popleft()
+            if call.gone:
                 continue
-            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # no other way to it
+            process = call.context.get(PROCESS)
             if process is not None and process.state in _SILENT:
-                process.defer(handle)
-            else:
-                handle._run()
+                process.defer(call)
+                continue
+            try:
+                call.context.run(call.callback, *call.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - noted, as asyncio notes it
+                self.call_exception_handler({"message": "a callback failed", "exception": error})
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are left out when their time comes."""
+    def _let_time_pass(self) -> None:
+        """To the first who wakes, where nobody has anything to do."""
+        timers, pop = self._timers, heapq.heappop
+        while timers and timers[0][1].gone:
+            pop(timers)
+        if not self._ready:
+            if not timers:
+                raise StalledError
+            self.now_s = max(self.now_s, timers[0][0])
+        while timers and timers[0][0] <= self.now_s:
+            self._ready.append(pop(timers)[1])
 
     def _write_to_self(self) -> None:
         """There is one thread."""

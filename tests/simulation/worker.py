@@ -13,7 +13,7 @@ from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
-from streams.agents.publish import Publisher, PublishLimits
+from streams.agents.publish import Publisher, PublishLimits, lent_max
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Service
 from streams.core.instant import HOUR_US
@@ -33,10 +33,13 @@ SETTINGS: Final = Settings(
     data_dir="modelled", facts_interval_ms=120_000, catalogue_refresh_s=1_200, publish_lanes=4,
     publish_interval_ms=150_000, publish_lease_s=60, publish_rate_per_s=50, horizon_h=6,
 )  # fmt: skip
-UNHURRIED: Final = replace(SETTINGS, facts_interval_ms=600_000, publish_interval_ms=700_000)
-"""For days: what happens between two looks happens all the same."""
 SWEEP_S: Final = 1_200.0
 PUMP_S: Final = 1_800.0
+
+
+def unhurried(settings: Settings) -> Settings:
+    """For days: what happens between two looks happens all the same."""
+    return replace(settings, facts_interval_ms=600_000, publish_interval_ms=700_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,8 @@ class Worker:
         """Starts its loops and agents."""
         service, settings = self.service, self.outside.settings
         self.outside.timeline.note("started", self.name)
-        lanes = [service._publish(service._publish_channel) for _ in range(settings.publish_lanes)]
+        lent = lent_max(settings.publish_lanes, settings.publish_rate_per_s)
+        lanes = [service._publish(service._publish_channel) for _ in range(lent)]
         for body in (
             service._guarded(
                 "catalogue", lambda: self.parts.book.keep_fresh(settings.catalogue_refresh_s)

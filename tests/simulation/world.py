@@ -12,6 +12,7 @@ from streams import topics
 from streams.core.catalogue import MeterVersion
 from streams.core.instant import HOUR_US, MINUTE_US
 from streams.engine.partitioner import home_partition
+from streams.settings import Settings
 from tests.simulation.broker import Broker
 from tests.simulation.connect import Connect
 from tests.simulation.disk import Disk
@@ -21,7 +22,7 @@ from tests.simulation.operator import Operator
 from tests.simulation.service import CANARY, Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.worker import UNHURRIED, Outside, Worker
+from tests.simulation.worker import SETTINGS, Outside, Worker, unhurried
 
 if TYPE_CHECKING:
     from tests.simulation.faults.auditing import Audits
@@ -88,11 +89,12 @@ class World:
         """Chance that the ledger's answer to a transaction is lost."""
         self.outside = Outside(
             timeline, self.broker, self.database, self.stripe, self.rng, self.delay_s,
-            lambda: self.rng.random() < self.answers_lost, self._died,
+            lambda: self.rng.random() < self.answers_lost, self._died, self._settings(),
         )  # fmt: skip
-        self.machines = [
-            Machine(f"w{n}", Disk(f"w{n}")) for n in range(self.rng.choice((1, 2, 2, 3)))
-        ]
+        self.machines: list[Machine] = []
+        """At times one more than there are partitions."""
+        for _ in range(self.rng.choice((1, 2, 2, 3, 4))):
+            self.add_machine()
         self.processes: list[Process] = []
         self.canary_tenants = _canary_tenants()
         self.audits: Audits | None = None
@@ -107,11 +109,21 @@ class World:
         self.before_replay = (0, 0, 0)
         self.faults: list[str] = []
 
+    def _settings(self) -> Settings:
+        """Wide or narrow publishing: how many lanes, and how fast requests leave."""
+        lanes, rate_per_s = self.rng.choice((1, 4, 8)), self.rng.choice((1, 50))
+        return replace(SETTINGS, publish_lanes=lanes, publish_rate_per_s=rate_per_s)
+
     def delay_s(self) -> float:
         """One way of a message: milliseconds, now and then a second."""
         return self.rng.random() * (0.02 if self.rng.random() < 0.97 else 2.0)
 
     # -- workers -----------------------------------------------------------------------------------
+
+    def add_machine(self) -> None:
+        """One more, before any is started."""
+        name = f"w{len(self.machines)}"
+        self.machines.append(Machine(name, Disk(name)))
 
     def start(self, machine: Machine) -> None:
         """Starts a worker where none runs."""
@@ -161,7 +173,8 @@ class World:
         try:
             lasts_s = story(self)
             if lasts_s > LONG_S:
-                self.outside = replace(self.outside, settings=UNHURRIED)
+                settings = unhurried(self.outside.settings)
+                self.outside = replace(self.outside, settings=settings)
             self.connect.start()
             self._on_duty()
             for machine in self.machines:

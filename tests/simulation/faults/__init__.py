@@ -7,7 +7,7 @@ A fault is given the world and the seconds during which usage is written; it pla
 from collections.abc import Callable
 from typing import Final
 
-from tests.simulation.faults import aimed, auditing, clocks, deaths, ledgers, outages
+from tests.simulation.faults import aimed, auditing, clocks, deaths, ledgers, logs, outages
 from tests.simulation.world import World
 
 Fault = Callable[[World, float], float]
@@ -22,6 +22,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "emitted_again": clocks.emitted_again,
     "connect_killed": deaths.connect_killed,
     "disk_lost": deaths.disk_lost,
+    "log_cut": logs.log_cut,
     "stripe_down": outages.stripe_down,
     "stripe_down_past_the_fence": outages.stripe_down_past_the_fence,
     "stripe_sporadic": outages.stripe_sporadic,
@@ -32,5 +33,10 @@ FAULTS: Final[dict[str, Fault]] = {
     "broker_away": outages.broker_away,
 }
 
-AIMED: Final[dict[str, Fault]] = aimed.AIMED
+AIMED: Final[dict[str, Fault]] = {
+    **aimed.AIMED,
+    "packed_log_cut": logs.packed_log_cut,
+    "events_cut": logs.events_cut,
+    "restored_beside_the_idle": ledgers.restored_beside_the_idle,
+}
 """Those that strike where a planted bug shows; no seed draws them by itself."""

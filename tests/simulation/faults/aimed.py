@@ -216,6 +216,7 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "stopped_while_telling": struck.stopped_while_telling,
     "stopped_with_verdicts": struck.stopped_with_verdicts,
     "stopped_with_claims": struck.stopped_with_claims,
+    "stopped_in_turn": struck.stopped_in_turn,
     "answers_late": struck.answers_late,
     "machines_replaced": struck.machines_replaced,
     "another_log": another_log,

@@ -30,3 +30,10 @@ def ledger_restored(world: World, busy_s: float) -> float:
     # Without usage nobody would notice: this is what canaries are for.
     world.canaries(CANARY_S, at_s + lag_s + HOUR_S)
     return at_s + lag_s + HOUR_S
+
+
+def restored_beside_the_idle(world: World, busy_s: float) -> float:
+    """The same while there are more machines than partitions: some remember nothing."""
+    while len(world.machines) <= world.broker.partitions:
+        world.add_machine()
+    return ledger_restored(world, busy_s)

@@ -155,6 +155,33 @@ def stopped_with_claims(world: World, busy_s: float) -> float:
     return busy_s + 30 * HOUR_S
 
 
+def stopped_in_turn(world: World, busy_s: float) -> float:
+    """SIGSTOPs of more than a day while requests wait for their turn to be sent.
+
+    What they were allowed when they came is not allowed any more when they leave.
+    """
+    left = 2
+
+    def arrange(machine: Machine) -> None:
+        worker = machine.worker
+        assert worker is not None
+        pace: Any = worker.publisher._pace
+        turn = pace.turn
+
+        async def its_turn() -> None:
+            nonlocal left
+            if left and not world.healed and world.rng.random() < 0.5:
+                left -= 1
+                world.stop(machine, 25 * HOUR_S)
+                await asyncio.sleep(0)
+            await turn()
+
+        pace.turn = its_turn
+
+    _each_machine(world, arrange)
+    return busy_s + 30 * HOUR_S
+
+
 def machines_replaced(world: World, busy_s: float) -> float:
     """All state is read from the packed log, once in the middle and once near the end."""
 

@@ -20,6 +20,7 @@ from tests.simulation.timeline import Process, Timeline
 
 Result = TypeVar("Result")
 LEDGER_ID = "ledger-a"
+POOL_TIMEOUT_S: Final = 10.0
 COMMITTED: Final = {
     "lent": "claimed",
     "position_advance": "facts_told",
@@ -144,6 +145,10 @@ class Pool:
         self._process.check()
         await asyncio.sleep(self._delay_s())
         self._process.check()
+        if self._database.away:
+            # The pool goes on trying to connect for as long as its caller waits.
+            await asyncio.sleep(POOL_TIMEOUT_S)
+            self._process.check()
         if self._database.away:
             message = "connection refused"
             raise LedgerUnavailableError(message)

@@ -13,6 +13,7 @@ DAY_US = 24 * HOUR_US
 REACH_US = 35 * DAY_US
 IN_FLIGHT_US = 10 * 60_000_000
 ADOPTED = "ledger_adopted"
+REPORTED = "error report"
 CellKey = tuple[str, str, int]
 
 
@@ -88,6 +89,11 @@ class Reconciling(People):
             "end_us": start_us + HOUR_US,
             "recorded": sum(m.units for m in events if m.state == "recorded"),
             "doubtful": [(m.meter_event_id, m.units) for m in events if _is_doubtful(m)],
+            "reported": [
+                (m.meter_event_id, m.units)
+                for m in events
+                if m.state == "recorded" and any(d.reason.startswith(REPORTED) for d in doubts)
+            ],
             "in_flight": sum(m.open and m.first_attempt_us is not None for m in events),
             "waiting": sum(self.entry(n).delta for n in waiting),
             "waiting_negative": sum(min(0, self.entry(n).delta) for n in waiting),
@@ -144,11 +150,18 @@ class Reconciling(People):
             for entry_id in s["waiting_entries"]:
                 del self.tables.uncovered[entry_id]
             self._cover(lane_id, s, covered)
-        for d in self.tables.doubts:
-            if (d.customer, d.event_name, d.start_us) == key:
-                d.open = False
+        for d in self.doubts_of(key):
+            d.open = False
         self.wake([lane_id])
         return "settled"
+
+    def doubts_of(self, key: CellKey) -> list[Doubt]:
+        """What is open of a cell."""
+        return [
+            d
+            for d in self.tables.doubts
+            if d.open and (d.customer, d.event_name, d.start_us) == key
+        ]
 
     def _judge(self, present: list[int], absent: list[int]) -> None:
         for number in present:

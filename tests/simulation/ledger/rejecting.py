@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tests.simulation.ledger.reconciling import Reconciling
+from tests.simulation.ledger.reconciling import REPORTED, Reconciling
 from tests.simulation.ledger.rows import MeterEventRow, Rejection
 
 DAY_US = 86_400_000_000
@@ -13,7 +13,7 @@ HOUR_US = 3_600_000_000
 
 
 def _reason(report: str) -> str:
-    return f"error report {report} counts more requests than it names"
+    return f"{REPORTED} {report} counts more requests than it names"
 
 
 class Rejecting(Reconciling):
@@ -146,6 +146,28 @@ class Rejecting(Reconciling):
                 )
                 self.doubt(m.customer, m.event_name, m.start_us, reason)
         self.wake(lanes)
+
+    def take_back_unnamed(self, s: dict[str, Any]) -> str:
+        """What Stripe rejected and did not name, told by its sums: dead until it is sent anew."""
+        key = s["customer"], s["event_name"], s["start_us"]
+        now = self.cells().get(key)
+        units = 0 if now is None else sum(u for n, u in now["reported"] if n in s["requests"])
+        if now is None or now["in_flight"] or not now["ready"] or now["doubtful"]:
+            return "moved"
+        if (now["recorded"], units) != (s["recorded"], s["units"]):
+            return "moved"
+        self.note("taken back unnamed", *key, s["requests"])
+        reports = [
+            d.reason.split()[2] for d in self.doubts_of(key) if d.reason.startswith(REPORTED)
+        ]
+        for number in s["requests"]:
+            identifier = self.meter_event(number).identifier or ""
+            self.tables.rejections.append(Rejection(min(reports), identifier, None, number))
+        told = [{"meter_event_id": n, "dead_kind": "refused"} for n in s["requests"]]
+        self.take_back(msgspec.json.encode(told).decode())
+        for d in self.doubts_of(key):
+            d.open = False
+        return "taken_back"
 
     def claim_sweep(self, pause_ms: int) -> int | None:
         tables, now_us = self.tables, self.now_us

@@ -20,7 +20,8 @@ Plant before the world is made, so both classes and instances of it follow. Then
 - `layers_off` and `layers`: other rules that would hide the bug, in words and as a function that
   switches them off (`layers.py`): the ledger's position hides facts that were marked too early.
 
-Add it to the tuple `MUTANTS` of the module of its part (admission, telling, publishing, deciding).
+Add it to the tuple `MUTANTS` of the module of its part (admission, rebuilding, telling, publishing,
+deciding).
 `python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
 notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
 whose seeds break anything without the bug, or are noticed with only the layers off: then it is not
@@ -56,9 +57,15 @@ class Mutant:
 def every() -> Iterator[Mutant]:
     """All mutants, by their parts."""
     # Here, because the parts need the class above.
-    from tests.simulation.mutants import admission, deciding, publishing, telling  # noqa: PLC0415
+    from tests.simulation.mutants import (  # noqa: PLC0415
+        admission,
+        deciding,
+        publishing,
+        rebuilding,
+        telling,
+    )
 
-    for part in (admission, telling, publishing, deciding):
+    for part in (admission, rebuilding, telling, publishing, deciding):
         yield from part.MUTANTS
 
 

@@ -2,25 +2,46 @@
 
 from typing import Any, Final
 
+from streams.agents.memory import memories_of
+from streams.app import Service
 from streams.core import audit
 from streams.core.audit import Judgment, Readings
 from streams.engine.table import PartitionTable
+from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.reconciling import Reconciling
-from tests.simulation.ledger.rows import Entry
+from tests.simulation.ledger.rows import Entry, Tables
 from tests.simulation.ledger.work_list import WorkList
 from tests.simulation.mutants import Mutant, Patch
-from tests.simulation.mutants.layers import never_went_back
+from tests.simulation.mutants.layers import forget_approved_identities, never_went_back
 
+_restore = Database.restore
 _correct = People.correct
 _redrive = People.redrive
-_approve = People.approve
 _open_item = People._open_item
 _insert_entry = WorkList.insert_entry
 
 
 def _remembers_on_each_machine(patch: Patch) -> None:
     patch.setattr(PartitionTable, "confirmed", PartitionTable.acknowledged)
+
+
+def _keeps_positions_elsewhere(patch: Patch) -> None:
+    def restore(self: Database, backup: Tables) -> None:
+        positions = self.tables.positions
+        _restore(self, backup)
+        self.tables.positions = positions
+
+    patch.setattr(Database, "restore", restore)
+
+
+def _believes_without_memory(patch: Patch) -> None:
+    async def stands(self: Service) -> bool:
+        parts = self._running
+        memories = memories_of(parts.feeder.tables.values())
+        return parts.feeder.serving and await parts.facts.check(memories)
+
+    patch.setattr(Service, "_ledger_stands", stands)
 
 
 def _adopts_without_doubt(patch: Patch) -> None:
@@ -39,17 +60,15 @@ def _corrects_each_time(patch: Patch) -> None:
 
 
 def _approves_each_time(patch: Patch) -> None:
-    def approve(self: People, parked_id: int) -> int:
+    approve = People.approve
+
+    def opened(self: People, parked_id: int) -> int:
         item = self.tables.parked[parked_id - 1]
         if item.state == "approved":
             item.state = "open"
-            for entry in self.tables.entries:
-                if entry.event_id == item.row["event_id"]:
-                    entry.event_id = None
-            self.tables.identities.pop(("approval", item.row["event_id"]), None)
-        return _approve(self, parked_id)
+        return approve(self, parked_id)
 
-    patch.setattr(People, "approve", approve)
+    patch.setattr(People, "approve", opened)
 
 
 def _approves_into_the_level(patch: Patch) -> None:
@@ -106,6 +125,20 @@ MUTANTS: Final = (
         ("restored_and_replaced",),
     ),
     Mutant(
+        "believed_without_memory",
+        "who has no state to hold the ledger against publishes nothing",
+        _believes_without_memory,
+        ("double", "unnoticed"),
+        ("restored_beside_the_idle",),
+    ),
+    Mutant(
+        "positions_outside_the_ledger",
+        "what the ledger was told up to is in the ledger, and goes back with it",
+        _keeps_positions_elsewhere,
+        ("lost", "double", "unnoticed", "identity_lost"),
+        ("ledger_restored",),
+    ),
+    Mutant(
         "adopted_without_doubt",
         "what an adopted ledger may have sent waits for Stripe's sums",
         _adopts_without_doubt,
@@ -133,6 +166,7 @@ MUTANTS: Final = (
         ("double", "phantom"),
         ("decided_twice",),
         ("an approved identity is one entry",),
+        forget_approved_identities,
     ),
     Mutant(
         "doubt_sent_again",

@@ -10,11 +10,13 @@ from streams.core import meter_event
 from streams.core.fact import FactBatch
 from streams.core.lane import Claim
 from streams.engine import recovery
+from tests.simulation.ledger.people import People
 from tests.simulation.mutants import Patch
 from tests.simulation.operator import Operator
 
 _apply = LedgerFacts._apply
 _identify = meter_event.identify
+_approve = People.approve
 
 
 def ignore_holes(patch: Patch) -> None:
@@ -52,6 +54,22 @@ def never_went_back(patch: Patch) -> None:
 
     patch.setattr(LedgerFacts, "behind", behind)
     patch.setattr(LedgerFacts, "_apply", apply)
+
+
+def forget_approved_identities(patch: Patch) -> None:
+    """An identity may be approved again, if only its item is open."""
+
+    def approve(self: People, parked_id: int) -> int:
+        item = self.tables.parked[parked_id - 1]
+        if item.state == "open" and item.meter_event_id is None:
+            event_id = item.row["event_id"]
+            self.tables.identities.pop(("approval", event_id), None)
+            for entry in self.tables.entries:
+                if (entry.kind, entry.event_id) == ("approval", event_id):
+                    entry.event_id = None
+        return _approve(self, parked_id)
+
+    patch.setattr(People, "approve", approve)
 
 
 def never_reconcile(patch: Patch) -> None:

@@ -20,6 +20,7 @@ from tests.simulation.mutants.layers import (
 )
 from tests.simulation.stripe import Sink
 
+_attempt = publish.Publisher._attempt
 _send = Sink.send
 _classify = publication.classify
 _settle = settlement.settle
@@ -99,6 +100,30 @@ def _lets_negatives_pass(patch: Patch) -> None:
 
 def _ignores_leases(patch: Patch) -> None:
     patch.setattr(publish.Publisher, "_unsent", lambda *_: None)
+
+
+def _checks_before_its_turn(patch: Patch) -> None:
+    async def attempt(self: Any, lent: Any) -> Any:
+        pace, asked_at_s = self._pace, self._clock.elapsed_s()
+        await pace.turn()
+        then = replace(lent, asked_at_s=lent.asked_at_s + self._clock.elapsed_s() - asked_at_s)
+        self._pace = _Now()
+        try:
+            return await _attempt(self, then)
+        finally:
+            self._pace = pace
+
+    patch.setattr(publish.Publisher, "_attempt", attempt)
+
+
+class _Now:
+    """Nobody waits, because somebody has."""
+
+    async def turn(self) -> None:
+        """At once."""
+
+    def slower(self) -> None:
+        """Told to the other."""
 
 
 def _merges_what_is_under_way(patch: Patch) -> None:
@@ -191,6 +216,13 @@ MUTANTS: Final = (
         _ignores_leases,
         ("double", "stale_lease"),
         ("stopped_with_claims",),
+    ),
+    Mutant(
+        "lease_checked_before_its_turn",
+        "the lease is checked when a request is about to leave, not when it lines up",
+        _checks_before_its_turn,
+        ("double", "stale_lease"),
+        ("stopped_in_turn",),
     ),
     Mutant(
         "attempt_written_afterwards",

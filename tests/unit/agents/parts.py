@@ -82,7 +82,7 @@ class Publisher:
     def __init__(self) -> None:
         self.figures = PublishFigures()
         self.breaker = Breaker()
-        self.looks = 0
+        self.looks = self.rests = 0
         self.error: Exception | None = None
         self.lent: list[object] = []
         self.asked = asyncio.Event()
@@ -95,6 +95,7 @@ class Publisher:
         return 0
 
     async def rest(self, pause_s: float) -> None:
+        self.rests += 1
         await asyncio.sleep(pause_s)
 
     async def publish(self, lent: object) -> None:

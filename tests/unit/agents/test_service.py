@@ -98,6 +98,14 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return pauses
 
 
+@pytest.fixture
+def remembering(bench: ServiceBench) -> None:
+    """The worker has the state of a partition, be it empty."""
+    table = SimpleNamespace(memory=None, applied=-1, acknowledged=-1, floor_us=-1, levels=list)
+    bench.feeder.tables = {0: cast("PartitionTable", table)}
+
+
+@pytest.mark.usefixtures("remembering")
 async def test_publishing_looks_and_rests(bench: ServiceBench, rounds: list[float]) -> None:
     assert bench.parts
     with pytest.raises(StoppedError):
@@ -106,6 +114,18 @@ async def test_publishing_looks_and_rests(bench: ServiceBench, rounds: list[floa
     assert bench.publisher.looks == 3
 
 
+async def test_nothing_is_published_by_a_worker_that_remembers_nothing_of_the_ledger(
+    bench: ServiceBench, rounds: list[float]
+) -> None:
+    """All its partitions are refused, or others have them: a restored ledger would pass."""
+    assert bench.parts
+    assert bench.feeder.serving
+    with pytest.raises(StoppedError):
+        await bench.service._look()
+    assert bench.publisher.looks == 0
+
+
+@pytest.mark.usefixtures("remembering")
 async def test_nothing_is_published_once_the_ledger_went_back(
     bench: ServiceBench, rounds: list[float]
 ) -> None:
@@ -114,8 +134,12 @@ async def test_nothing_is_published_once_the_ledger_went_back(
         await bench.service._look()
     assert bench.publisher.looks == 0
     assert dict(_plain(bench.service))["usage_ledger_went_back"] == 1
+    # A lane that came back would end the publisher's rest at once, again and again.
+    assert bench.publisher.rests == 0
+    assert rounds == [0.02] * 3
 
 
+@pytest.mark.usefixtures("remembering")
 async def test_nothing_is_published_while_the_ledger_lacks_what_was_sent(
     bench: ServiceBench, rounds: list[float]
 ) -> None:
@@ -129,6 +153,7 @@ async def test_nothing_is_published_while_the_ledger_lacks_what_was_sent(
     assert dict(_plain(bench.service))["usage_ledger_went_back"] == 1
 
 
+@pytest.mark.usefixtures("remembering")
 async def test_nothing_is_published_before_meters_and_customers_were_compared(
     bench: ServiceBench, rounds: list[float]
 ) -> None:
@@ -254,6 +279,7 @@ async def test_ledger_failures_of_both_sides_are_one_figure(bench: ServiceBench)
 # -- a whole life ---------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("remembering")
 async def test_it_starts_serves_its_pages_hands_over_and_drains(bench: ServiceBench) -> None:
     """Faust for real, without a broker: a chunk and a lane reach their agents."""
     app = bench.service.app
