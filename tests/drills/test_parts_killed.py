@@ -35,6 +35,7 @@ def test_killed_mid_stream(stack: LiveStack, part: str) -> None:
             books.note(use)
             if number == EVENTS // 3:
                 map_customers(stack, books)
+                show_pending(stack, books)
                 pid = stack.kill_part(part)
     map_customers(stack, books)
     stack.await_restart(part, pid)
