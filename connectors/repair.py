@@ -186,7 +186,8 @@ def _check_order(order: RepairOrder, seen: Observation, findings: tuple[GuardFin
         raise RepairRefusedError("the database is a standby; repair the primary")
     if not findings and not order.even_if_healthy:
         raise NothingToRepairError(
-            "nothing to repair: the guard refuses nothing. If only a task has failed, heal it"
+            "nothing to repair: the guard refuses nothing. If only a task has failed, heal it; if "
+            "an audit lists rows as lost, order the repair even if healthy"
         )
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -126,6 +126,17 @@ def apply(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list
             _wait(altering[resource], f"configure topic {topic.name}")
             done.append(f"set {', '.join(sorted(changed))} of {topic.name}")
     return done
+
+
+def id_of(bootstrap: str, name: str) -> str:
+    """The id that the broker gave this life of a topic. Blocks up to 15 s.
+
+    Raises:
+        TopicsError: there is none of that name, or the broker does not answer.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
+    return str(_wait(asked[name], f"describe topic {name}").topic_id)
 
 
 def check(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list[TopicFinding]:

@@ -37,12 +37,13 @@ from streams.agents.overdue import OverduePass
 from streams.agents.publish import Publisher, PublishLimits
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Resource, Service
-from streams.core.identity import log_uuid
+from streams.core.identity import log_uuid, topic_id_of
 from streams.core.instant import HOUR_US, wire_text
 from streams.core.level import newer
 from streams.core.mark import earlier
 from streams.crash_points import CrashAt, crash_at, never
 from streams.engine.absorb import MergeRules
+from streams.engine.before import Told
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import DataDirectoryInUse
 from streams.engine.fail_stop import FailStop
@@ -59,7 +60,7 @@ from streams.stripe_access import request_s_max, stripe_settings
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-ACKNOWLEDGED_TIMEOUT_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 10.0
 
 
 def build(settings: Settings) -> Service:
@@ -105,6 +106,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
             fail_stop=fail_stop,
             note=attempts.note,
             crash_at=crash_hook(settings),
+            before=lambda log_id: _logs_before(loop, ledger, log_id),
         ),
     )
     return Parts(
@@ -134,10 +136,23 @@ def _acknowledged(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId
         ledger.position(log_uuid(log_id.topic_id), log_id.partition), loop
     )
     try:
-        return question.result(ACKNOWLEDGED_TIMEOUT_S)
+        return question.result(ANSWER_TIMEOUT_S)
     except (LedgerUnavailableError, TimeoutError):
         question.cancel()
         return -1
+
+
+def _logs_before(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId) -> Told | None:
+    """Which logs the ledger lets this one continue; None when it cannot say now."""
+    question = asyncio.run_coroutine_threadsafe(
+        ledger.logs_before(log_uuid(log_id.topic_id), log_id.partition), loop
+    )
+    try:
+        found = question.result(ANSWER_TIMEOUT_S)
+    except (LedgerUnavailableError, TimeoutError):
+        question.cancel()
+        return None
+    return {topic_id_of(before): told for before, told in found.items()}
 
 
 def _started(packed_log: PackedLog) -> Callable[[], Awaitable[None]]:

@@ -12,6 +12,16 @@ SELECT %(log_id)s, %(log_topic)s, true, 'the first log this ledger was told of'
 WHERE NOT EXISTS (SELECT FROM ledger.log)
 ON CONFLICT DO NOTHING;
 
+-- name: logs_before
+-- The logs that this one continues, because a person has opened it: those of its topic that were
+-- opened before it, the latest first, and up to where each one's facts are held of a partition.
+SELECT b.log_id::text, coalesce(p.position, -1)
+FROM ledger.log AS l
+JOIN ledger.log AS b ON b.log_topic = l.log_topic AND b.opened_at < l.opened_at
+LEFT JOIN ledger.position AS p ON p.log_id = b.log_id AND p.partition = %(partition)s
+WHERE l.log_id = %(log_id)s AND NOT l.first
+ORDER BY b.opened_at DESC;
+
 -- name: position_read
 -- The offset up to which a partition's facts are held.
 SELECT position FROM ledger.position WHERE log_id = %(log_id)s AND partition = %(partition)s;

@@ -1214,6 +1214,15 @@ BEGIN
     WHERE c.received_at >= from_received_at AND c.received_at < to_received_at
     ORDER BY c.received_at;
     GET DIAGNOSTICS v_conflicts = ROW_COUNT;
+    -- Last, for a canary says that everything before it has come through. One that was lost with the
+    -- rows around it would else be missing from every audit to come.
+    INSERT INTO metering.usage_outbox
+        (emitted_at, event_id, kafka_key, event_type, received_at, payload)
+    SELECT clock_timestamp(), c.event_id, c.tenant_id, 'metering.canary', c.received_at,
+           metering.canary_payload(v_source, c)
+    FROM metering.canary AS c
+    WHERE c.received_at >= from_received_at AND c.received_at < to_received_at
+    ORDER BY c.received_at;
     INSERT INTO metering.reemission
         (from_received_at, to_received_at, reason, usage_rows, conflict_rows, correction_rows)
     VALUES (from_received_at, to_received_at, reason, v_usage, v_conflicts, v_corrections);
@@ -1221,7 +1230,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION metering.reemit IS
-'Sends recorded rows of a half-open range of received_at out again, with their first identity, content and received_at, and notes who asked; downstream they are duplicates unless they were lost. Attributes come from the outbox, and are empty once retention has dropped the row.';
+'Sends recorded rows of a half-open range of received_at out again, with their first identity, content and received_at, and notes who asked; downstream they are duplicates unless they were lost. Canaries of the range go along, uncounted. Attributes come from the outbox, and are empty once retention has dropped the row.';
 
 CREATE FUNCTION metering.ensure_partitions(ahead_days integer, today date)
 RETURNS TABLE (action text, partition text, detail text)

@@ -46,6 +46,10 @@ class Ledger:
         """See `LedgerFacts.position`."""
         return await self.facts.position(log_id, partition)
 
+    async def logs_before(self, log_id: str, partition: int) -> dict[str, int]:
+        """See `LedgerFacts.logs_before`."""
+        return await self.facts.logs_before(log_id, partition)
+
     async def load_catalogue(self) -> tuple[list[MeterVersion], int]:
         """See `LedgerCatalogue.load_catalogue`."""
         return await self.catalogue.load_catalogue()

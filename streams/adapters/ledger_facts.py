@@ -62,6 +62,16 @@ class LedgerFacts:
         )
         return NOTHING_STORED if stored is None else int(stored)
 
+    async def logs_before(self, log_id: str, partition: int) -> dict[str, int]:
+        """The logs that this one continues, the latest first → the offset held of a partition.
+
+        Raises:
+            LedgerUnavailableError: no answer.
+        """
+        parameters = {"log_id": log_id, "partition": partition}
+        found = await self._pool.run(lambda conn: self._sql.rows(conn, "logs_before", parameters))
+        return {before: int(position) for before, position in found}
+
     async def _apply(self, conn: Connection, batch: FactBatch) -> LedgerAnswer:
         await self._register(conn, batch)
         where: Where = {"log_id": batch.log_id, "partition": batch.partition}
@@ -107,8 +117,8 @@ class LedgerFacts:
             raise LedgerRefusedError(
                 f"log_id: {batch.log_topic} has the topic id {batch.log_id}, but this ledger "
                 "follows another log: the topic was recreated, or this is another cluster. A "
-                "second log could count everything again. If its state was carried over, register "
-                f"it: SELECT ledger.open_log('{batch.log_topic}', '{batch.log_id}', 'why')"
+                "second log could count everything again: `tailrace topics adopt` opens it, and "
+                "workers that are started after that remember what was counted before"
             )
 
     async def _behind(

@@ -27,7 +27,6 @@ from streams.core.fact import (
 from streams.core.identity import log_uuid
 from streams.core.level import CellKey, Key, cell_fact, level_fact
 from streams.engine.errors import TableClosed
-from streams.engine.settlement import unsent_offset
 from streams.engine.table import PartitionTable
 from streams.ports import FactsLedger, LedgerUnavailableError
 
@@ -162,20 +161,20 @@ class FactSender:
 
 
 def collect(memory: PartitionMemory) -> tuple[Collected | None, bool]:
-    """Everything unsent of one partition up to a position, and whether more is left.
+    """What one partition has to tell in one batch, and whether more is left.
 
-    The position never passes a fact that is not in the batch: with too many stored facts for one
-    batch it stops before the first that was left out.
+    Stored facts that are too many for one batch go first, without a position. Readings and the
+    position come with the last of them: so the ledger's readings never run ahead of the position,
+    and a position says exactly what the ledger holds.
     """
     table = memory.table
     applied = table.applied
     stored = table.unsent(UNSENT_LIMIT + 1, applied)
     more = len(stored) > UNSENT_LIMIT
-    position = applied
-    if more:
-        position = unsent_offset(stored[-1][0]) - 1
-        stored = [pair for pair in stored if unsent_offset(pair[0]) <= position]
-    dirty, readings = tuple(memory.dirty), memory.readings
+    stored = stored[:UNSENT_LIMIT]
+    position = table.acknowledged if more else applied
+    dirty = () if more else tuple(memory.dirty)
+    readings = memory.readings
     if position <= table.acknowledged and not dirty and not stored:
         return None, False
     facts = [fact_codec.decode(value) for _, value in stored]

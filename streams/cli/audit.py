@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import uuid4
 
 import msgspec
@@ -23,6 +23,10 @@ from streams.cli.reconcile_stripe import DAY_S
 from streams.cli.stack import Stack, resolve
 from streams.core.instant import FIRST_US, SECOND_US
 
+RESEND: Final = (
+    "what is lost is recorded in the outbox: `tailrace connector repair` sends it again, "
+    "--even-if-healthy where the guard sees nothing any more; copies count nothing"
+)
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -152,12 +156,23 @@ def _show(report: AuditReport, *, as_json: bool) -> None:
         terminal.data(str(record))
     for finding in report.findings:
         terminal.data(f"{finding.kind}: {finding.text}")
-    for record in report.nameable:
-        terminal.say(
-            "a lost one that this record was is named by `tailrace held name "
-            f"{record.partition} {record.offset} --tenant … --event-key …`"
-        )
     terminal.data(report.verdict)
+    for remark in _remarks(report):
+        terminal.say(remark)
+
+
+def _remarks(report: AuditReport) -> list[str]:
+    """What can be done about what is lost."""
+    remarks = [
+        "a lost one that this record was is named by `tailrace held name "
+        f"{record.partition} {record.offset} --tenant … --event-key …`"
+        for record in report.nameable
+    ]
+    unexplained = (
+        finding.kind in {"lost", "mixed"} and finding.lost > finding.skipped
+        for finding in report.findings
+    )
+    return [*remarks, RESEND] if any(unexplained) else remarks
 
 
 APPS = {"audit": app}

@@ -120,6 +120,18 @@ WHERE cut.counted > l.count LIMIT 100;
 SELECT kind, ledger.us(since) AS since_us, detail::text AS detail FROM ledger.halt
 WHERE lifted_at IS NULL ORDER BY since;
 
+-- name: logs
+-- The logs of a topic that were opened, the latest first, and what the ledger holds of each.
+SELECT l.log_id::text AS log_id, ledger.us(l.opened_at) AS opened_us, l.opened_by, l.reason,
+       (SELECT count(*) FROM ledger.position p WHERE p.log_id = l.log_id) AS partitions,
+       (SELECT coalesce(sum(p.position + 1), 0)::bigint FROM ledger.position p
+        WHERE p.log_id = l.log_id) AS records
+FROM ledger.log l WHERE l.log_topic = %(topic)s ORDER BY l.opened_at DESC;
+
+-- name: open_log
+-- Goes on with another log of a topic.
+SELECT ledger.open_log(%(topic)s, %(log_id)s, %(why)s);
+
 -- name: settled_hours
 -- What Stripe must say per customer, event name and UTC hour, and what may or may not be in it yet.
 WITH requests AS (
@@ -186,10 +198,13 @@ SELECT source, count(*)::bigint AS partitions, ledger.us(min(received_at)) AS ol
 FROM ledger.canary GROUP BY source ORDER BY source;
 
 -- name: status_positions
--- How far each partition's facts are in the ledger.
-SELECT log_topic, log_id::text AS log_id, partition, position, catalogue_hash,
-       ledger.us(updated_at) AS updated_us
-FROM ledger.position ORDER BY log_topic, log_id, partition;
+-- How far each partition's facts are in the ledger; of each topic the log that is followed now.
+SELECT p.log_topic, p.log_id::text AS log_id, p.partition, p.position, p.catalogue_hash,
+       ledger.us(p.updated_at) AS updated_us
+FROM ledger.position AS p
+JOIN (SELECT DISTINCT ON (log_topic) log_id FROM ledger.log ORDER BY log_topic, opened_at DESC)
+    AS l USING (log_id)
+ORDER BY p.log_topic, p.log_id, p.partition;
 
 -- name: status_audits
 -- The last audit of each source.

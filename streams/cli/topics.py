@@ -1,12 +1,19 @@
-"""`tailrace topics apply|check`: the broker against the one table of topics."""
+"""`tailrace topics apply|check|adopt`: the broker against the one table of topics.
+
+A topic of usage that was lost and made anew is another log, which nobody reads before a person has
+adopted it: workers then go on in it with what the ledger holds of the one before.
+"""
 
 import typer
 
 from streams import topics
 from streams.cli import terminal
+from streams.cli.database import connected, rows
 from streams.cli.errors import FINDING
-from streams.cli.options import Dir, Json, new_app
+from streams.cli.options import Dir, Json, Reason, Yes, kept_reason, new_app
 from streams.cli.stack import resolve
+from streams.core.identity import log_uuid
+from streams.core.instant import wire_text
 
 app = new_app("Kafka's topics, from one table: partitions, retention, clean-up.")
 
@@ -48,6 +55,44 @@ def check(directory: Dir = None, as_json: Json = False) -> None:
             terminal.data(f"ok: {len(topics.TOPICS)} topics")
     if findings:
         raise typer.Exit(FINDING)
+
+
+@app.command()
+def adopt(reason: Reason = None, directory: Dir = None, yes: Yes = False) -> None:
+    """Goes on with an events topic that was deleted and created again, or restored.
+
+    Workers that are started afterwards remember what the ledger holds of the log before, so copies
+    of it count nothing; everything else counts once the source has sent it again. Done twice it
+    changes nothing.
+    """
+    command = "tailrace topics adopt"
+    why = kept_reason(reason, command)
+    settings = resolve(directory).need("kafka_bootstrap", "ledger_dsn")
+    log_id = log_uuid(topics.id_of(settings.kafka_bootstrap, topics.EVENTS))
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        logs = rows(ledger, "logs", {"topic": topics.EVENTS})
+        if not logs:
+            terminal.data(f"nothing to adopt: the ledger follows no log of {topics.EVENTS} yet")
+            return
+        for log in logs:
+            if log["log_id"] == log_id:
+                opened = wire_text(log["opened_us"])
+                said = f"{log_id} is followed since {opened}: {log['reason']}"
+                terminal.data(f"nothing to adopt: {topics.EVENTS} {said}")
+                return
+        terminal.say(
+            f"plan: {topics.EVENTS} is {log_id} from now on; of {logs[0]['log_id']}, the log "
+            f"before, the ledger holds {logs[0]['records']} records in {logs[0]['partitions']} "
+            "partitions, which stay counted; what else was in it has to be sent again"
+        )
+        full = f'{command} --reason "{why}"'
+        terminal.confirm("This cannot be taken back.", yes=yes, command=full)
+        rows(ledger, "open_log", {"topic": topics.EVENTS, "log_id": log_id, "why": why})
+    terminal.data(f"adopted: {topics.EVENTS} {log_id}")
+    terminal.say(
+        "next: start the workers again, `tailrace connector repair --even-if-healthy`, then "
+        "`tailrace audit`, until it says lost 0"
+    )
 
 
 APPS = {"topics": app}

@@ -4,7 +4,7 @@ The database of the service computes both once, and the row carries them. The st
 again by the same rule and compares: a record that some step changed on its way is not counted.
 """
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -49,3 +49,8 @@ def log_uuid(topic_id: str) -> str:
     """A topic's id as UUID text; clients show its 16 bytes in either base64 alphabet, unpadded."""
     padded = topic_id.replace("-", "+").replace("_", "/") + "=="
     return str(UUID(bytes=b64decode(padded, validate=True)))
+
+
+def topic_id_of(log_id: str) -> str:
+    """The topic id that a UUID stands for, as librdkafka shows it."""
+    return b64encode(UUID(log_id).bytes).decode().rstrip("=")

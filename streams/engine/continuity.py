@@ -5,6 +5,7 @@ from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaException
 
+from streams.engine.before import CONTINUE
 from streams.engine.errors import LogGap
 from streams.engine.log import LogId
 from streams.engine.log_reader import LogReader
@@ -30,8 +31,7 @@ class Continuity:
                 if low > first:
                     raise LogGap(
                         f"{log}: offsets {first} to {low - 1} were removed before they were "
-                        "settled: retention was shorter than the backlog. Re-emit those minutes "
-                        "from the source, then continue behind the gap with a new topic"
+                        f"settled: retention was shorter than the backlog. {CONTINUE}"
                     )
                 batches = reader.read(log.topic, log.partition, first, offset, lambda: False)
                 return next(batches, None) is None

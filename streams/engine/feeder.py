@@ -19,6 +19,7 @@ from rocksdict import Cache
 from streams.crash_points import CrashAt, never
 from streams.engine import clients, generations
 from streams.engine.absorb import MergeRules
+from streams.engine.before import Told, nothing_before
 from streams.engine.broker_errors import BrokerErrors
 from streams.engine.continuity import Continuity
 from streams.engine.data_dir import DataDirectory
@@ -32,7 +33,8 @@ from streams.engine.log import LogId
 from streams.engine.log_guard import Seconds, TopicInquiry
 from streams.engine.log_reader import Cancelled
 from streams.engine.outcome import Outcomes
-from streams.engine.recovery import Recovery, recover
+from streams.engine.recovery import recover
+from streams.engine.recovery_needs import Recovery
 from streams.engine.settings import EngineSettings
 from streams.engine.table import PartitionTable
 
@@ -59,6 +61,8 @@ class Hooks:
     """What the service wants remembered beside the offsets; called from the feeder's thread."""
     crash_at: CrashAt = never
     """Hook of the drills."""
+    before: Callable[[LogId], Told | None] = nothing_before
+    """Earlier logs that a log continues (`Recovery.before`)."""
 
 
 class Feeder:
@@ -243,4 +247,5 @@ class Feeder:
             inquiry=inquiry,
             cache=Cache(settings.block_cache_bytes),
             acknowledged=self._hooks.acknowledged,
+            before=self._hooks.before,
         )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from streams.engine.before import CONTINUE, Before
 from streams.engine.errors import ForeignPackedRecord
 from streams.engine.log import LogId
 from streams.engine.log_reader import Cancelled, LogReader
@@ -19,8 +20,11 @@ Group = tuple[list[PackedRecord], int]
 class PackedReader:
     """Reads one partition of the packed log."""
 
-    def __init__(self, reader: LogReader, topic: str, log: LogId, cancelled: Cancelled) -> None:
+    def __init__(
+        self, reader: LogReader, topic: str, log: LogId, cancelled: Cancelled, before: Before
+    ) -> None:
         self.topic = topic
+        self._before = before
         self._reader = reader
         self._log = log
         self._cancelled = cancelled
@@ -30,9 +34,10 @@ class PackedReader:
         return self._reader.marks(self.topic, self._log.partition)
 
     def groups(self, start: int, end: int) -> Iterator[Group]:
-        """Packed records from `start` up to before `end`.
+        """Packed records from `start` up to before `end`; those of earlier logs as memory alone.
 
         Raises:
+            LedgerSilent: there are some of another log, and the ledger must say whether it is one.
             ForeignPackedRecord, UnknownPackedVersion, PackedRecordDamaged: hold the partition.
             RecoveryCancelled: the partition moved away meanwhile.
             KafkaException: the log cannot be read.
@@ -43,25 +48,29 @@ class PackedReader:
         partition = self._log.partition
         for batch in self._reader.read(self.topic, partition, start, end, self._cancelled):
             for message in batch:
-                record = decode(message.value() or b"")
-                self._check_foreign(record)
+                at = (message.offset() or 0) + 1
+                record = self._own(decode(message.value() or b""))
+                if record is None:
+                    continue
                 group.append(record)
                 id_bytes += len(record.ids)
-                at = (message.offset() or 0) + 1
                 if len(group) >= _GROUP_RECORDS or id_bytes >= _GROUP_ID_BYTES:
                     yield group, at
                     group, id_bytes = [], 0
         if group:
             yield group, at
 
-    def _check_foreign(self, record: PackedRecord) -> None:
-        if (record.topic_id, record.partition) != (self._log.topic_id, self._log.partition):
-            raise ForeignPackedRecord(
-                f"{self._log}: the packed log {self.topic} holds the state of topic id "
-                f"{record.topic_id}, partition {record.partition}: the source was deleted and "
-                "created again, or two services share the packed log. Bring the old source back, "
-                "or give the new one a packed log of its own"
-            )
+    def _own(self, record: PackedRecord) -> PackedRecord | None:
+        log = self._log
+        if (record.topic_id, record.partition) == (log.topic_id, log.partition):
+            return record
+        if record.partition == log.partition and self._before.continues(record.topic_id):
+            return self._before.remember(record, log.topic_id)
+        raise ForeignPackedRecord(
+            f"{log}: the packed log {self.topic} holds the state of topic id {record.topic_id}, "
+            f"partition {record.partition}: the source was deleted and created again, or two "
+            f"services share the packed log. Its records are not read. {CONTINUE}"
+        )
 
 
 def continuing(

@@ -8,18 +8,16 @@ either, the partition is held for a person.
 
 import shutil
 import threading
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import structlog
-from confluent_kafka import Consumer, KafkaException
-from rocksdict import Cache
+from confluent_kafka import KafkaException
 
-from streams.engine.absorb import MergeRules, absorb
-from streams.engine.data_dir import DataDirectory, quarantine
+from streams.engine.absorb import absorb
+from streams.engine.before import CONTINUE, Before, LedgerSilent
+from streams.engine.data_dir import quarantine
 from streams.engine.errors import (
     LogRecreated,
     PartitionCountChanged,
@@ -30,45 +28,16 @@ from streams.engine.errors import (
 )
 from streams.engine.kafka_faults import error_of, is_passing, text_of
 from streams.engine.log import LogId
-from streams.engine.log_guard import TopicInquiry
 from streams.engine.log_reader import Cancelled, LogReader
 from streams.engine.packed import PackedRecord
 from streams.engine.packed_reader import PackedReader, continuing
 from streams.engine.ranges import Coverage
+from streams.engine.recovery_needs import Recovery
 from streams.engine.source_check import check_position, source_marks
 from streams.engine.table import PartitionTable, open_table
 
 _RETRY_PAUSE_S: Final = 0.5
 log_ = structlog.get_logger("engine")
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What recovering needs, the same for every partition."""
-
-    topic: str
-    """Source topic."""
-    packed_topic: str
-    """Packed log; partition n holds the state of source partition n."""
-    partitions: int
-    """Partition count both must have."""
-    directory: DataDirectory
-    """Where tables lie."""
-    width_ms: int
-    """Width of a generation."""
-    reach_back_ms: int
-    """How far back state must reach: what may still change or be looked up, and a day."""
-    rules: MergeRules
-    """How values of one key become one."""
-    consumer: Callable[[], Consumer]
-    """Makes a consumer that is no member of the group."""
-    inquiry: TopicInquiry
-    """Asks for topic ids."""
-    cache: Cache
-    """Block cache shared by the tables of this process."""
-    acknowledged: Callable[[LogId], int]
-    """Source offset up to which the ledger has everything; -1 when it does not know the log or
-    cannot be asked: then facts are sent again. Blocks, is called on a recovery thread."""
 
 
 def recover(recovery: Recovery, partition: int, cancelled: Cancelled) -> PartitionTable:
@@ -90,9 +59,9 @@ def recover(recovery: Recovery, partition: int, cancelled: Cancelled) -> Partiti
             if not is_passing(error):
                 raise
             log_.warning("recovery_waits", partition=partition, error=text_of(error))
-        except StateLocked as locked:
-            # A recovery that was cancelled has not let go of it yet.
-            log_.warning("recovery_waits", partition=partition, error=str(locked))
+        except (StateLocked, LedgerSilent) as obstacle:
+            # A recovery that was cancelled has not let go of it yet, or only the ledger knows.
+            log_.warning("recovery_waits", partition=partition, error=str(obstacle))
         except StateDamaged as damage:
             quarantine(recovery.directory.table(recovery.topic, partition), str(damage))
         if cancelled():
@@ -118,12 +87,15 @@ class _Attempt:
         self._log = LogId(recovery.topic, self._life(recovery.topic), partition)
         self._packed_id = self._life(recovery.packed_topic)
         self._acknowledged = recovery.acknowledged(self._log)
-        self._packed = PackedReader(reader, recovery.packed_topic, self._log, cancelled)
+        self._before = Before(recovery.before(self._log))
+        self._packed = PackedReader(
+            reader, recovery.packed_topic, self._log, cancelled, self._before
+        )
 
     def run(self) -> PartitionTable:
         table = self._opened()
         try:
-            self._check_identity(table)
+            table = self._identified(table)
             if table.meta.complete:
                 try:
                     self._warm(table)
@@ -171,20 +143,22 @@ class _Attempt:
         shutil.rmtree(self._path)
         return self._opened()
 
-    def _check_identity(self, table: PartitionTable) -> None:
+    def _identified(self, table: PartitionTable) -> PartitionTable:
         meta = table.meta
         if meta.topic_id != self._log.topic_id:
+            if self._before.continues(meta.topic_id):
+                return self._emptied(table)
             raise LogRecreated(
                 f"{self._log}: the state here is of another topic of that name, id "
                 f"{meta.topic_id}: the topic was deleted and created again. Its records are not "
-                "read. Bring the old topic back, or give the new one a new name; if the loss is "
-                f"known and repaired, remove {self._path} and the packed log"
+                f"read. {CONTINUE}"
             )
         if meta.partitions != self._recovery.partitions:
             raise PartitionCountChanged(
                 f"{self._log}: the state here was made with {meta.partitions} partitions, "
                 f"{self._recovery.partitions} are configured: keys are at home elsewhere now"
             )
+        return table
 
     # -- warm --------------------------------------------------------------------------------------
 
@@ -229,21 +203,35 @@ class _Attempt:
         times: dict[int, int] = {}
         for group, after in self._packed.groups(low, high):
             for record in group:
-                if coverage.add(record.first, record.last):
+                if record.last >= 0 and coverage.add(record.first, record.last):
                     times[record.first] = record.timestamp_ms_max
             absorb(table, group, self._recovery.rules, after)
         newest = coverage.newest()
+        since_ms = table.log_time_ms - self._recovery.reach_back_ms
+        reaches_alone = newest is not None and self._reaches_back(times[newest[0]], since_ms)
+        if not reaches_alone and (missing := self._before.missing(since_ms)):
+            raise RecoveryGap(
+                f"{self._log}: the state cannot be rebuilt. The packed log "
+                f"{self._recovery.packed_topic} lacks {missing}: copies of what was counted there "
+                "would count again. Restore the packed log"
+            )
         if newest is None or not (
-            self._reaches_back(newest[0], times, table.log_time_ms)
-            and self._reaches_facts(newest[0])
+            (newest[0] == 0 or reaches_alone) and self._reaches_facts(newest[0])
         ):
             table = self._emptied(table)
+            self._remember(table, low, high)
             self._from_source(table, newest)
         self._settle_position(table, high)
         return table
 
-    def _reaches_back(self, first: int, times: dict[int, int], newest_ms: int) -> bool:
-        return first == 0 or times[first] <= newest_ms - self._recovery.reach_back_ms
+    @staticmethod
+    def _reaches_back(first_ms: int, since_ms: int) -> bool:
+        return first_ms <= since_ms
+
+    def _remember(self, table: PartitionTable, low: int, high: int) -> None:
+        """Read again what earlier logs left, and nothing else."""
+        for group, after in self._packed.groups(low, high):
+            absorb(table, [r for r in group if r.last < 0], self._recovery.rules, after)
 
     def _reaches_facts(self, first: int) -> bool:
         """Whether every fact that the ledger lacks is there.
@@ -282,6 +270,7 @@ class _Attempt:
         # Ids of records that retention removed are unknown: copies of them carry a received_at
         # from before the log's first record, so those are for a person.
         floor_us = -1 if marks.low == 0 else (marks.first_ms or 0) * 1_000
+        floor_us = max(table.meta.floor_us, floor_us)
         meta = msgspec.structs.replace(table.meta, applied=marks.low - 1, floor_us=floor_us)
         table.replace(lambda _: None, meta)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
+from streams.engine.before import CONTINUE
 from streams.engine.errors import AnchorMismatch, LogGap, LogTruncated
 from streams.engine.log import LogId, anchor_of
 from streams.engine.log_reader import Cancelled, LogReader
@@ -53,14 +54,12 @@ def check_position(
     if known >= marks.high:
         raise LogTruncated(
             f"{log}: settled up to offset {known}, but the log ends at {marks.high - 1}: its end "
-            "was lost (unclean leader election, restored broker). Re-emit what is missing from "
-            "the source into a new topic; this one is not read"
+            f"was lost (unclean leader election, restored broker). It is not read. {CONTINUE}"
         )
     if applied + 1 < marks.low:
         raise LogGap(
             f"{log}: offsets {applied + 1} to {marks.low - 1} were removed before they were "
-            "settled: retention was shorter than the backlog. Re-emit those minutes from the "
-            "source, then continue behind the gap with a new topic"
+            f"settled: retention was shorter than the backlog. {CONTINUE}"
         )
     if not table.meta.anchor or applied < marks.low:
         return
@@ -69,8 +68,7 @@ def check_position(
     if found != table.meta.anchor:
         raise AnchorMismatch(
             f"{log}: the record at offset {applied} is not the one that was settled there: this "
-            "log has another history (restored or mirrored broker). It is not read; re-emit from "
-            "the source into a new topic"
+            f"log has another history (restored or mirrored broker). It is not read. {CONTINUE}"
         )
 
 

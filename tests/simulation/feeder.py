@@ -23,7 +23,8 @@ from streams.engine.generations import width_ms
 from streams.engine.log import LogId, Record
 from streams.engine.log_guard import TopicInquiry
 from streams.engine.outcome import Before, Outcomes
-from streams.engine.recovery import Recovery, recover
+from streams.engine.recovery import recover
+from streams.engine.recovery_needs import Recovery
 from streams.engine.table import PartitionTable
 from tests.simulation.broker import SESSION_S, Reader
 from tests.simulation.turns import Bell

@@ -66,6 +66,7 @@ def test_a_row_that_never_arrived_is_named(world: World) -> None:
 
     audit = world.cli("audit")
     assert (audit.code, audit.last) == (1, "lost 1 · double 0"), audit
+    assert "`tailrace connector repair` sends it again" in audit.err
     # Of its minute: where one ended meanwhile, not all three are in it.
     told = re.search(r"registry (\d), verdicts (\d): acme/swallowed", audit.out)
     assert told is not None

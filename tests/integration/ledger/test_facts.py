@@ -190,6 +190,28 @@ async def test_a_second_log_is_refused_until_a_person_opens_it(world: World) -> 
     assert await world.ledger.apply_facts(batch) == Applied(batch.position, 0)
 
 
+async def test_a_log_that_was_opened_continues_those_of_its_topic_before_it(world: World) -> None:
+    await world.tell()
+    told = {LOG: await world.ledger.position(LOG, 3)}
+    third = "88888888-2222-3333-4444-555555555555"
+    assert await world.ledger.logs_before(OTHER_LOG, 3) == {}, "nobody has opened it"
+    with world.database.connect(world.database.login("ledger_finance")) as person:
+        for topic, log in (("usage.events", OTHER_LOG), ("another.topic", third)):
+            person.execute("SELECT ledger.open_log(%s, %s, 'the topic was lost')", (topic, log))
+            person.commit()
+
+    assert await world.ledger.logs_before(LOG, 3) == {}, "the first one continues none"
+    assert await world.ledger.logs_before(OTHER_LOG, 3) == told
+    assert await world.ledger.logs_before(OTHER_LOG, 4) == {LOG: -1}, "nothing of that partition"
+    assert await world.ledger.logs_before(third, 3) == {}
+    with world.database.connect(world.database.login("ledger_finance")) as person:
+        person.execute("SELECT ledger.open_log('usage.events', gen_random_uuid(), 'once more')")
+        row = person.execute("SELECT log_id::text FROM ledger.log WHERE reason = 'once more'")
+        ((latest,),) = row.fetchall()
+    found = await world.ledger.logs_before(latest, 3)
+    assert list(found.items()) == [(OTHER_LOG, -1), *told.items()], "the latest first"
+
+
 @pytest.mark.parametrize("kind", ["levels", "events"])
 async def test_a_meter_version_that_the_ledger_does_not_have_is_refused(
     world: World, kind: str

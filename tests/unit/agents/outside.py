@@ -28,6 +28,7 @@ from tests.support.consumed import Message
 from tests.support.events import CATALOGUE, METERS, Record
 
 TOPIC_ID: Final = "0Iw2YxKPTZqz4yIYwHZ_Gw"
+EVENTS: Final = topics.EVENTS
 PARTITION: Final = 0
 
 
@@ -50,6 +51,8 @@ class Broker:
     """The logs: source, outputs, packed log."""
 
     source: list[Record] = field(default_factory=list)
+    topic_id: str = TOPIC_ID
+    """This life of the source's topic."""
     low: int = 0
     """First offset that retention left of the source."""
     packed: list[bytes] = field(default_factory=list)
@@ -100,12 +103,16 @@ class Consumer:
 class Admin:
     """Knows the topics' ids."""
 
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
     def describe_topics(self, topics: TopicCollection, **kwargs: Any) -> dict[str, "Future[Any]"]:
         del kwargs
         answers: dict[str, Future[Any]] = {}
         for name in topics.topic_names:
+            topic_id = self._broker.topic_id if name == EVENTS else TOPIC_ID
             answers[name] = Future()
-            answers[name].set_result(SimpleNamespace(topic_id=TOPIC_ID, partitions=[None]))
+            answers[name].set_result(SimpleNamespace(topic_id=topic_id, partitions=[None]))
         return answers
 
 

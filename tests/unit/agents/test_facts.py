@@ -92,25 +92,24 @@ async def test_while_the_ledger_is_away_facts_wait_and_admission_goes_on(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8])
-async def test_the_position_never_passes_a_fact_that_was_left_out(
+async def test_position_and_readings_come_with_the_last_of_the_facts_before_them(
     world_of: Worlds, begin: Any, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(facts, "UNSENT_LIMIT", limit)
     world = world_of([usage("a"), *JOBS, usage("b")])
     life = await fed(world, begin)
-    ledger, told = world.ledger, 0
+    told = 0
 
-    def complete_up_to(batch: Any) -> None:
+    def exact(batch: Any) -> None:
         nonlocal told
         told += len(batch.events)
-        assert told == len([offset for offset in range(1, 8) if offset <= batch.position])
         assert len(batch.events) <= limit
+        has_readings = bool(batch.levels and batch.cells)
+        assert (batch.position, has_readings) == ((8, True) if told == len(JOBS) else (-1, False))
 
-    ledger.witness = complete_up_to
+    world.ledger.witness = exact
     await life.tell()
-    positions = [batch.position for batch in ledger.batches]
-    assert positions == sorted(set(positions))
-    assert positions[-1] == 8
+    assert [batch.position for batch in world.ledger.batches][-1] == 8
     check_end(world, life.table)
 
 

@@ -19,18 +19,21 @@ from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.facts import FactSender
 from streams.agents.memory import memory_of
 from streams.core.fact import FactBatch
+from streams.core.identity import log_uuid
 from streams.core.level import newer
 from streams.core.mark import earlier
 from streams.core.orders import HeldRecord
 from streams.crash_points import CrashAt, never
 from streams.engine.absorb import MergeRules
+from streams.engine.before import Told
 from streams.engine.chunk import Chunk, Guards
 from streams.engine.cut import cut
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import ChunkRefused, PartitionHeld
 from streams.engine.log_guard import TopicInquiry
 from streams.engine.packed_log import PackedLog
-from streams.engine.recovery import Recovery, recover
+from streams.engine.recovery import recover
+from streams.engine.recovery_needs import Recovery
 from streams.engine.table import PartitionTable
 from tests.support.consumed import Message
 from tests.support.events import Partition, Record
@@ -87,12 +90,15 @@ class World:
         self.effects: list[str] = []
         self.width_ms = YEAR_MS
         self.reach_back_ms = 9 * YEAR_MS
+        self.before: Callable[[], Told | None] = dict
+        """What the ledger says of earlier logs."""
         self._cache = Cache(8 << 20)
         self._lives = 0
 
     def recovered(self) -> PartitionTable:
         """The partition's table by the engine's own recovery."""
-        position = max(self.ledger.positions.values(), default=-1)
+        place = log_uuid(self.broker.topic_id), PARTITION
+        position = self.ledger.positions.get(place, -1)
         return recover(
             Recovery(
                 topic=topics.EVENTS,
@@ -103,9 +109,10 @@ class World:
                 reach_back_ms=self.reach_back_ms,
                 rules=MergeRules(pick_seen=earlier, merge_level=newer),
                 consumer=lambda: Consumer(self.broker),  # type: ignore[arg-type,return-value]  # its reading half
-                inquiry=TopicInquiry(Admin(), self.clock.elapsed_s, patience_s=1),
+                inquiry=TopicInquiry(Admin(self.broker), self.clock.elapsed_s, patience_s=1),
                 cache=self._cache,
                 acknowledged=lambda _log: position,
+                before=lambda _log: self.before(),
             ),
             PARTITION,
             lambda: False,
