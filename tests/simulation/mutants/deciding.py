@@ -13,7 +13,11 @@ from tests.simulation.ledger.reconciling import Reconciling
 from tests.simulation.ledger.rows import Entry, Tables
 from tests.simulation.ledger.work_list import WorkList
 from tests.simulation.mutants import Mutant, Patch
-from tests.simulation.mutants.layers import forget_approved_identities, never_went_back
+from tests.simulation.mutants.layers import (
+    forget_approved_identities,
+    never_went_back,
+    remember_no_attempt,
+)
 
 _restore = Database.restore
 _correct = People.correct
@@ -116,6 +120,8 @@ MUTANTS: Final = (
         never_went_back,
         ("lost", "double", "identity_lost", "unnoticed"),
         ("ledger_restored",),
+        ("the last attempt is remembered beside the facts",),
+        remember_no_attempt,
     ),
     Mutant(
         "confirmed_on_one_machine",
@@ -123,6 +129,8 @@ MUTANTS: Final = (
         _remembers_on_each_machine,
         ("double", "lost", "unnoticed"),
         ("restored_and_replaced",),
+        ("the last attempt is remembered beside the facts",),
+        remember_no_attempt,
     ),
     Mutant(
         "believed_without_memory",
@@ -130,6 +138,8 @@ MUTANTS: Final = (
         _believes_without_memory,
         ("double", "unnoticed"),
         ("restored_beside_the_idle",),
+        ("the last attempt is remembered beside the facts",),
+        remember_no_attempt,
     ),
     Mutant(
         "positions_outside_the_ledger",
@@ -137,6 +147,8 @@ MUTANTS: Final = (
         _keeps_positions_elsewhere,
         ("lost", "double", "unnoticed", "identity_lost"),
         ("ledger_restored",),
+        ("the last attempt is remembered beside the facts",),
+        remember_no_attempt,
     ),
     Mutant(
         "adopted_without_doubt",

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from streams.adapters.ledger_facts import LedgerFacts
+from streams.agents.attempt_memory import AttemptMemory
 from streams.core import meter_event
 from streams.core.fact import FactBatch
 from streams.core.lane import Claim
@@ -70,6 +71,15 @@ def forget_approved_identities(patch: Patch) -> None:
         return _approve(self, parked_id)
 
     patch.setattr(People, "approve", approve)
+
+
+def remember_no_attempt(patch: Patch) -> None:
+    """Nobody asks whether the ledger still has the last attempt."""
+
+    async def stands(_self: AttemptMemory) -> bool:
+        return True
+
+    patch.setattr(AttemptMemory, "stands", stands)
 
 
 def never_reconcile(patch: Patch) -> None:
