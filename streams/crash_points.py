@@ -1,5 +1,6 @@
-"""Named steps of the chunk protocol, and a way to die at one of them."""
+"""Named steps of a chunk and of a request to Stripe, and a way to be struck at one of them."""
 
+import signal
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +14,23 @@ STEPS: Final = (
 )
 """The steps of one chunk, in the only order they may happen."""
 
+PUBLISH_STEPS: Final = (
+    "attempts_written",
+    "lanes_claimed",
+    "before_first_byte",
+    "answer_unread",
+    "answer_read",
+    "lane_settled",
+)
+"""The steps from due lanes to a settlement, in the only order they may happen.
+
+At the first the transaction of the claim is still open: nobody else sees the attempts. At
+`answer_unread` Stripe has the whole request, and of its answer no byte of the body was read.
+"""
+
+SIGNALS: Final = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)
+"""What a worker can be struck with: death, suspension, the order to stop."""
+
 CrashAt = Callable[[str], None]
 """Called with the name of each step as it is reached; a drill may not return from it."""
 
@@ -22,21 +40,27 @@ def never(step: str) -> None:
     del step
 
 
-def crash_at(spec: str, kill: Callable[[], None]) -> CrashAt:
-    """A hook that calls `kill` when a step is reached.
+def crash_at(spec: str, strike: Callable[[signal.Signals], None]) -> CrashAt:
+    """A hook that calls `strike` when a step is reached.
 
     Args:
-        spec: `name` or `name:n`: the n-th time the step is reached, counted from 1.
-        kill: ends the process, by SIGKILL in drills.
+        spec: `step`, `step:n` or `step:n:SIGNAL`: the n-th time the step is reached, counted from
+            1, with SIGKILL unless another signal is named.
+        strike: sends the signal to this very process.
 
     Raises:
         ValueError: naming what is wrong with `spec`.
     """
-    name, _, nth = spec.partition(":")
-    if name not in STEPS:
-        raise ValueError(f"crash point {name!r}: one of {', '.join(STEPS)}")
-    if nth and not (nth.isdecimal() and int(nth) > 0):
+    name, _, rest = spec.partition(":")
+    nth, _, called = rest.partition(":")
+    if name not in STEPS + PUBLISH_STEPS:
+        raise ValueError(f"crash point {name!r}: one of {', '.join(STEPS + PUBLISH_STEPS)}")
+    if rest and not (nth.isdecimal() and int(nth) > 0):
         raise ValueError(f"crash point {spec!r}: the number after ':' is 1 or more")
+    by_name = {each.name: each for each in SIGNALS}
+    if called and called not in by_name:
+        raise ValueError(f"crash point {spec!r}: the signal is one of {', '.join(by_name)}")
+    number = by_name.get(called, signal.SIGKILL)
     remaining = int(nth or "1")
 
     def reached(step: str) -> None:
@@ -45,6 +69,6 @@ def crash_at(spec: str, kill: Callable[[], None]) -> CrashAt:
             return
         remaining -= 1
         if remaining == 0:
-            kill()
+            strike(number)
 
     return reached

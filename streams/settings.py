@@ -103,7 +103,7 @@ def _brokers(value: str) -> str:
 
 def _crash_point(value: str) -> str:
     if value:
-        crash_at(value, lambda: None)
+        crash_at(value, lambda _signal: None)
     return value
 
 
@@ -190,7 +190,7 @@ class Settings:
     metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")
     crash_at: str = _setting(
-        "", _crash_point, "for drills: STEP[:n], kill this worker at its nth passing"
+        "", _crash_point, "for drills: STEP[:n[:SIGNAL]], strikes this worker at its nth passing"
     )
 
     @property

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -76,8 +77,11 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     loop = asyncio.get_running_loop()
     engine = engine_settings(settings, name)
     pool = LedgerPool(settings.ledger_dsn)
-    ledger = Ledger(pool, account=settings.stripe_account, livemode=settings.livemode)
-    sink = StripeSink(stripe_settings(settings))
+    reached = crash_hook(settings)
+    ledger = Ledger(
+        pool, account=settings.stripe_account, livemode=settings.livemode, crash_at=reached
+    )
+    sink = StripeSink(stripe_settings(settings), reached)
     packed_log = PackedLog(
         Producer(packed_producer_config(engine)),
         topics.ADMIT_LOG,
@@ -105,7 +109,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
             wall=lambda: wire_text(clock.now_us()),
             fail_stop=fail_stop,
             note=attempts.note,
-            crash_at=crash_hook(settings),
+            crash_at=reached,
             before=lambda log_id: _logs_before(loop, ledger, log_id),
         ),
     )
@@ -114,7 +118,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         admitter=admitter,
         facts=FactSender(ledger, feeder.rebuild),
         holds=holds,
-        publisher=Publisher(attempts, sink, clock, limits, random.random),
+        publisher=Publisher(attempts, sink, clock, limits, random.random, reached),
         attempts=attempts,
         overdue=OverduePass(ledger.carry),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
@@ -191,10 +195,13 @@ def engine_settings(settings: Settings, name: str) -> EngineSettings:
 
 
 def crash_hook(settings: Settings) -> CrashAt:
-    """For drills: SIGKILL to this very process at a named step; in production nothing."""
+    """For drills: a signal to this very process at a named step; in production nothing."""
     if not settings.crash_at:
         return never
-    return crash_at(settings.crash_at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    # To the thread that reached it: sent to the process, it may find that thread a step further.
+    return crash_at(
+        settings.crash_at, lambda number: signal.pthread_kill(threading.get_ident(), number)
+    )
 
 
 def run(settings: Settings) -> None:

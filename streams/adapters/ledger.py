@@ -18,6 +18,7 @@ from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
 from streams.core.lane import Claim, LastAttempt, Settlement, Standing
 from streams.core.orders import HeldRecord, Orders
+from streams.crash_points import CrashAt, never
 
 __all__ = ["Ledger", "LedgerRefusedError", "open_ledger"]
 
@@ -25,9 +26,11 @@ __all__ = ["Ledger", "LedgerRefusedError", "open_ledger"]
 class Ledger:
     """One ledger database, by the parts of the journey that use it."""
 
-    def __init__(self, pool: LedgerPool, *, account: str, livemode: bool) -> None:
+    def __init__(
+        self, pool: LedgerPool, *, account: str, livemode: bool, crash_at: CrashAt = never
+    ) -> None:
         self.facts = LedgerFacts(pool)
-        self.publishing = LedgerPublishing(pool, account, livemode=livemode)
+        self.publishing = LedgerPublishing(pool, account, livemode=livemode, crash_at=crash_at)
         self.catalogue = LedgerCatalogue(pool)
         self.carry = LedgerCarry(pool)
         self.audit = LedgerAudit(pool)

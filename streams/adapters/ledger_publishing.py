@@ -28,6 +28,7 @@ from streams.core.meter_event import (
     freeze_event,
     freeze_window,
 )
+from streams.crash_points import CrashAt, never
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,11 @@ class Candidate:
 class LedgerPublishing:
     """Where publishing finds its work and writes what became of it."""
 
-    def __init__(self, pool: LedgerPool, account: str, *, livemode: bool) -> None:
+    def __init__(
+        self, pool: LedgerPool, account: str, *, livemode: bool, crash_at: CrashAt = never
+    ) -> None:
         self._pool = pool
+        self._crash_at = crash_at
         self._account = account
         self._livemode = livemode
         self._sql = Statements("queries_publishing.sql")
@@ -151,6 +155,7 @@ class LedgerPublishing:
         lease = {"events": events, "worker": worker, "lease_ms": lease_s * 1_000}
         attempts = await self._sql.value(conn, "lend", lease)
         rows = await self._sql.rows(conn, "lent", {"attempts": attempts})
+        self._crash_at("attempts_written")
         return [Claim(*row) for row in rows]
 
     async def _freeze_lanes(self, conn: Connection, lanes: list[int]) -> dict[int, int]:

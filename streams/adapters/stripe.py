@@ -21,6 +21,7 @@ from streams.adapters.stripe_wire import Transport, observe_error, observe_succe
 from streams.core.live_meter import LiveMeter
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
 from streams.core.observation import Observation, in_words
+from streams.crash_points import CrashAt, never
 
 # Process-wide in the library; left on, it writes an id into the user's home directory.
 stripe.enable_telemetry = False
@@ -115,7 +116,7 @@ class StripeSink:
     because an attempt that no attempt row knows of could not be explained afterwards.
     """
 
-    def __init__(self, settings: StripeSettings) -> None:
+    def __init__(self, settings: StripeSettings, crash_at: CrashAt = never) -> None:
         self.settings = settings
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -134,7 +135,7 @@ class StripeSink:
         self.client = stripe.StripeClient(
             settings.api_key,
             base_addresses={"api": settings.api_base, "meter_events": _stream_base(settings)},
-            http_client=Transport(self._session, limits),
+            http_client=Transport(self._session, limits, crash_at),
             max_network_retries=0,
             stripe_version=API_VERSION,
         )

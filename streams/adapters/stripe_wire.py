@@ -11,6 +11,7 @@ import aiohttp
 import stripe
 
 from streams.core.observation import Answer, MaybeSent, NotSent, Observation
+from streams.crash_points import CrashAt, never
 
 NEVER_SENT: Final[Mapping[type[Exception], str]] = {
     aiohttp.ConnectionTimeoutError: "no connection, or no free one in the pool, in time",
@@ -29,10 +30,16 @@ class Transport(stripe.AIOHTTPClient):
     also follows redirects, which would turn a POST into a GET.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, timeout: aiohttp.ClientTimeout) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        timeout: aiohttp.ClientTimeout,
+        crash_at: CrashAt = never,
+    ) -> None:
         super().__init__(session=session)
         self._http = session
         self._limits = timeout
+        self._crash_at = crash_at
 
     async def request_async(
         self, method: str, url: str, headers: Mapping[str, str], post_data: Any = None
@@ -46,6 +53,8 @@ class Transport(stripe.AIOHTTPClient):
             timeout=self._limits,
             allow_redirects=False,
         ) as response:
+            if method == "post":
+                self._crash_at("answer_unread")
             return await response.read(), response.status, response.headers
 
 

@@ -29,6 +29,7 @@ from streams.core.settlement import (
     settle,
     settle_unsent,
 )
+from streams.crash_points import CrashAt, never
 from streams.ports import LaneLedger, LedgerUnavailableError, Sink
 
 CUT_LIMIT: Final = 5_000
@@ -96,12 +97,14 @@ class Publisher:
         clock: Clock,
         limits: PublishLimits,
         uniform: Callable[[], float],
+        crash_at: CrashAt = never,
     ) -> None:
         self._ledger = ledger
         self._sink = sink
         self._clock = clock
         self._limits = limits
         self._uniform = uniform
+        self._crash_at = crash_at
         self._policy = PublishPolicy()
         self._lent = 0
         self._finished, self._half_back = asyncio.Event(), asyncio.Event()
@@ -141,6 +144,8 @@ class Publisher:
             # A probe is only spent when there is something to probe with. Asked anew, because
             # answers that arrived during the claim have moved the breaker on.
             self.breaker, _ = self.breaker.ask(self._elapsed_ms())
+        if claims:
+            self._crash_at("lanes_claimed")
         self._backlog = len(claims) == room
         self._lent += len(claims)
         self.figures.claimed += len(claims)
@@ -196,7 +201,9 @@ class Publisher:
             self._return_probe(lent)
             return self._settle(claim, NotSent(reason))
         self.figures.attempts += 1
+        self._crash_at("before_first_byte")
         observation = await self._sink.send(claim, claim.idempotency_key)
+        self._crash_at("answer_read")
         settlement = self._settle(claim, observation, sent=True)
         if health(observation) == "neutral":
             self._return_probe(lent)
@@ -268,6 +275,7 @@ class Publisher:
                 pause_s = min(5.0, pause_s * 2)
             else:
                 break
+        self._crash_at("lane_settled")
         states = self.figures.states
         states[settlement.state] = states.get(settlement.state, 0) + 1
         if settlement.state == "dead":

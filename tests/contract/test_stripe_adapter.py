@@ -185,6 +185,24 @@ async def test_a_slow_answer_is_a_timeout_although_it_is_recorded(
     assert answer(200, replayed=True)(await once(sink, event))
 
 
+async def test_a_step_lies_between_the_request_and_the_body_of_its_answer(
+    service: Service,
+) -> None:
+    """Where a drill strikes at it, Stripe counts what nobody here has read of."""
+    counts: list[int] = []
+
+    def reached(step: str) -> None:
+        assert step == "answer_unread"
+        counts.append(counted(service))
+        raise OSError(step)
+
+    async with StripeSink(settings_for(service.url), reached) as sink:
+        await sink.meters()
+        assert counts == [], "a reading is no request to record"
+        assert await once(sink, frozen()) == MaybeSent("OSError")
+    assert counts == [1]
+
+
 async def test_an_outage_shows_both_of_its_faces(service: Service, sink: StripeSink) -> None:
     await order(service, kind="outage", count=4)
     seen = [await once(sink, frozen()) for _ in range(4)]

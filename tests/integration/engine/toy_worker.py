@@ -19,7 +19,7 @@ async def run(bootstrap: str, topic: str, data_dir: Path, crash: str) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     what, _, step = crash.rpartition("@")
     number = signal.SIGSTOP if what == "sleep" else signal.SIGKILL
-    die = crash_at(step, lambda: os.kill(os.getpid(), number)) if crash else never
+    die = crash_at(step, lambda _signal: os.kill(os.getpid(), number)) if crash else never
     worker = Worker(settings(bootstrap, topic, data_dir), FailStop(), crash_at=die)
     worker.packed_log.start()
     worker.feeder.start(loop, worker.agent.put)

@@ -5,6 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
+from streams.adapters.ledger import Ledger
 from streams.adapters.ledger_pool import REPEATS_MAX, Connection, LedgerPool, LedgerRefusedError
 from streams.adapters.ledger_publishing import LedgerPublishing
 from streams.ports import LedgerUnavailableError
@@ -63,6 +64,30 @@ async def test_who_sleeps_in_a_transaction_loses_its_locks(world: World) -> None
             await pool.run(sleeps)
     finally:
         await pool.close()
+
+
+async def test_who_dies_before_a_claim_is_committed_has_attempted_nothing(world: World) -> None:
+    await world.map()
+    await world.tell(events=(world.event("a", 4),))
+    pool = LedgerPool(world.database.dsn(world.database.login("ledger_service")))
+    await pool.open()
+
+    class DeathError(BaseException):
+        pass
+
+    def dies(step: str) -> None:
+        assert step == "attempts_written"
+        assert world.rows("SELECT count(*) FROM ledger.attempt") == [(0,)], "seen by others"
+        raise DeathError
+
+    try:
+        claiming = Ledger(pool, account="default", livemode=False, crash_at=dies)
+        with pytest.raises(DeathError):
+            await claiming.claim("dies", 16, 60)
+    finally:
+        await pool.close()
+
+    assert (await world.only_claim()).previous_attempts == 0
 
 
 async def test_a_connection_cut_in_a_transaction_keeps_nothing(database: Database) -> None:

@@ -9,6 +9,7 @@ from streams.agents.publish import Lent, Publisher, PublishLimits
 from streams.core.instant import HOUR_US, SECOND_US
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Answer, Observation
+from streams.crash_points import CrashAt, never
 from streams.ports import LedgerUnavailableError
 from tests.support.events import T0_US
 
@@ -128,9 +129,11 @@ class Sink:
 class Bench:
     """A publisher and its surroundings."""
 
-    def __init__(self, limits: PublishLimits = LIMITS) -> None:
+    def __init__(self, limits: PublishLimits = LIMITS, crash_at: CrashAt = never) -> None:
         self.ledger, self.sink, self.clock = Lanes(), Sink(), Clock()
-        self.publisher = Publisher(self.ledger, self.sink, self.clock, limits, lambda: 0.5)
+        self.publisher = Publisher(
+            self.ledger, self.sink, self.clock, limits, lambda: 0.5, crash_at
+        )
         self.lent: list[Lent] = []
 
     def sink_state(self) -> str:

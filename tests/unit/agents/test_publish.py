@@ -230,3 +230,22 @@ async def test_a_dead_meter_event_is_counted_as_such(bench: Bench) -> None:
     settlement = await bench.publish(claim())
     assert (settlement.state, settlement.dead_kind) == ("dead", "refused")
     assert bench.publisher.figures.states == {"dead": 1}
+
+
+async def test_each_step_is_reached_between_its_effect_and_the_next() -> None:
+    """What a drill does at a step it does to the state that the step is named for."""
+    seen: list[tuple[str, int, int]] = []
+    bench = Bench(
+        crash_at=lambda step: seen.append((step, len(bench.sink.sent), len(bench.ledger.settled)))
+    )
+    assert await bench.look() == 0
+    assert seen == [], "nothing was claimed"
+    bench.ledger.waiting = [claim(1)]
+    await bench.look()
+    await bench.publish()
+    assert seen == [
+        ("lanes_claimed", 0, 0),
+        ("before_first_byte", 0, 0),
+        ("answer_read", 1, 0),
+        ("lane_settled", 1, 1),
+    ]

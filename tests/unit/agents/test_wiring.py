@@ -1,7 +1,7 @@
 """Settings to the parts of one worker: nothing shared that must not be, nothing touched early."""
 
-import os
 import signal
+import threading
 
 import pytest
 
@@ -61,11 +61,22 @@ async def test_each_user_of_output_topics_has_a_producer_of_its_own(
 
 def test_in_production_no_step_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    monkeypatch.setattr(signal, "pthread_kill", lambda *struck: killed.append(struck))
     crash_hook(SETTINGS)("decided")
     assert killed == []
     hook = crash_hook(load({"TAILRACE_CRASH_AT": "decided:2"}))
     hook("decided")
     assert killed == []
     hook("decided")
-    assert killed == [(os.getpid(), signal.SIGKILL)]
+    assert killed == [(threading.get_ident(), signal.SIGKILL)]
+
+
+def test_a_hook_strikes_the_thread_that_reached_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not get any further; another thread may be the one that feels the signal first."""
+    struck: list[tuple[int, int]] = []
+    monkeypatch.setattr(signal, "pthread_kill", lambda *strike: struck.append(strike))
+    hook = crash_hook(load({"TAILRACE_CRASH_AT": "fetched:1:SIGSTOP"}))
+    feeder = threading.Thread(target=hook, args=("fetched",))
+    feeder.start()
+    feeder.join()
+    assert struck == [(feeder.ident, signal.SIGSTOP)]
