@@ -29,7 +29,8 @@ from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
 from streams.agents.memory import PartitionMemory, memories_of
 from streams.agents.overdue import OverduePass, UnpunctualMetersError, overdue_samples
-from streams.agents.publish import Lent, Publisher, lent_max
+from streams.agents.publish import Lent, Publisher
+from streams.agents.publish_limits import lent_max
 from streams.agents.rejections import Rejections, report_samples
 from streams.agents.samples import admit_samples, partition_samples, publish_samples
 from streams.engine.chunk import Chunk
@@ -192,9 +193,10 @@ class Service:
             self._fail_stop(ExitCode.AGENT_FAILED, f"{name}: {type(error).__name__}: {error}")
 
     async def _before_shutdown(self, *_args: Any, **_kwargs: Any) -> None:
-        """Drains: the chunk in hand is settled, then the group is left."""
+        """Drains: lanes are given back, the chunk in hand is settled, then the group is left."""
         if self.parts is None:
             return
+        await self.parts.publisher.drain()
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)

@@ -35,7 +35,8 @@ from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
 from streams.agents.overdue import OverduePass
-from streams.agents.publish import Publisher, PublishLimits
+from streams.agents.publish import Publisher
+from streams.agents.publish_limits import PublishLimits
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Resource, Service
 from streams.core.identity import log_uuid, topic_id_of

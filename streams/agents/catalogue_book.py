@@ -1,6 +1,7 @@
 """The catalogue as this worker has it: read from the ledger again and again, never guessed."""
 
 import asyncio
+import contextlib
 from typing import Final
 
 import structlog
@@ -100,16 +101,17 @@ class CatalogueBook:
             answered = await self.refresh()
             wait_s = pause_s if answered else min(1.0, pause_s)
             self._wanted.clear()
-            try:
-                await asyncio.wait_for(self._wanted.wait(), wait_s)
-            except TimeoutError:
-                continue
+            # Not `wait_for`: Python 3.11's forgets a cancellation that meets what it waited for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wanted.wait()
 
     async def younger_than(self, moment_s: float, deadline_s: float) -> Catalogue | None:
         """A reading asked for after `moment_s` of the elapsed clock; None past the deadline."""
         async with self._changed:
             try:
-                await asyncio.wait_for(self._wait_for(moment_s), deadline_s)
+                async with asyncio.timeout(deadline_s):
+                    await self._wait_for(moment_s)
             except TimeoutError:
                 return None
         return self._catalogue

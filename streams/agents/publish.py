@@ -15,6 +15,7 @@ import structlog
 
 from streams.adapters.clock import Clock
 from streams.agents.pace import Pace
+from streams.agents.publish_limits import PublishLimits
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Answer, NotSent, Observation
 from streams.core.retry import Breaker, Weather
@@ -34,6 +35,7 @@ from streams.ports import LaneLedger, LedgerUnavailableError, Sink
 
 CUT_LIMIT: Final = 5_000
 GATHER_S: Final = 0.01
+GIVE_BACK_S: Final = 5.0
 _SYSTEMIC_STATUS: Final = frozenset({401, 403})
 log = structlog.get_logger("publish")
 
@@ -50,30 +52,6 @@ class Lent:
     def ledger_now_us(self, elapsed_s: float) -> int:
         """The ledger's time now, never too early: the way back of the claim counts as passed."""
         return self.claim.now_us + int((elapsed_s - self.asked_at_s) * 1_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class PublishLimits:
-    """How many lanes, how long a lease, how long one request may take at the most."""
-
-    worker: str
-    lanes: int
-    lease_s: int
-    request_s_max: float
-    rate_per_s: int
-
-    @property
-    def lent_max(self) -> int:
-        """See `lent_max`."""
-        return lent_max(self.lanes, self.rate_per_s)
-
-
-def lent_max(lanes: int, rate_per_s: int) -> int:
-    """Lanes lent at a time: those in flight, those being settled, and some to go on with.
-
-    At most two seconds' worth of requests, or their leases would run out waiting for a token.
-    """
-    return lanes + min(3 * lanes, 2 * rate_per_s)
 
 
 @dataclass(slots=True)
@@ -107,6 +85,8 @@ class Publisher:
         self._crash_at = crash_at
         self._policy = PublishPolicy()
         self._lent = 0
+        self._looking = asyncio.Lock()
+        self._draining = False
         self._finished, self._half_back = asyncio.Event(), asyncio.Event()
         self._backlog = False
         self.breaker = Breaker()
@@ -121,6 +101,23 @@ class Publisher:
         While the sink is down for all nothing is claimed, so an outage uses up no attempts; one
         lane at a time probes whether it is over.
         """
+        async with self._looking:
+            return 0 if self._draining else await self._look(put)
+
+    async def drain(self) -> None:
+        """Sends nothing more and gives every lane back; blocks for a request's time at the most.
+
+        Answers that are under way are settled. What was claimed and never sent is given back as
+        such: left to its lease it would keep its lane closed and count as possibly executed.
+        """
+        self._draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.request_s_max + GIVE_BACK_S), self._looking:
+                while self._lent:
+                    self._finished.clear()
+                    await self._finished.wait()
+
+    async def _look(self, put: Callable[[Lent], Awaitable[object]]) -> int:
         self._finished.clear()
         self._half_back.clear()
         try:
@@ -162,9 +159,11 @@ class Publisher:
         if self._lent == 0 and not self._finished.is_set():
             await asyncio.sleep(pause_s)
             return
+        back = self._half_back if self._backlog else self._finished
+        # Not `wait_for`: Python 3.11's forgets a cancellation that meets what it waited for.
         with contextlib.suppress(TimeoutError):
-            back = self._half_back if self._backlog else self._finished
-            await asyncio.wait_for(back.wait(), pause_s)
+            async with asyncio.timeout(pause_s):
+                await back.wait()
         # A moment for others to come back too: one claim for many lanes.
         await asyncio.sleep(GATHER_S)
 
@@ -186,7 +185,8 @@ class Publisher:
 
     async def _attempt(self, lent: Lent) -> Settlement:
         claim = lent.claim
-        await self._pace.turn()
+        if not self._draining:
+            await self._pace.turn()
         now_us = lent.ledger_now_us(self._clock.elapsed_s())
         permission = may_send(claim, self._policy, now_us)
         match permission:
@@ -214,6 +214,8 @@ class Publisher:
         remaining_us = claim.lease_until_us - now_us
         if remaining_us < self._limits.request_s_max * 1_000_000:
             return "the lease of the lane would not outlast a request"
+        if self._draining:
+            return "this worker stops"
         if self.breaker.state == "open":
             # Claimed before it opened. Sent now it would most likely only become a doubt.
             return "the sink is down for all"

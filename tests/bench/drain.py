@@ -30,7 +30,8 @@ from sandbox.stripe_sandbox.client import StandIn
 from streams.adapters.clock import SystemClock
 from streams.adapters.ledger import Ledger, open_ledger
 from streams.adapters.stripe import StripeSettings, StripeSink
-from streams.agents.publish import Lent, Publisher, PublishLimits
+from streams.agents.publish import Lent, Publisher
+from streams.agents.publish_limits import PublishLimits
 from streams.core.catalogue import MeterVersion
 from streams.core.instant import HOUR_US, MINUTE_US
 from tests.bench import report

@@ -13,7 +13,8 @@ from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
-from streams.agents.publish import Publisher, PublishLimits, lent_max
+from streams.agents.publish import Publisher
+from streams.agents.publish_limits import PublishLimits, lent_max
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Service
 from streams.core.instant import HOUR_US

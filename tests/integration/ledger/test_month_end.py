@@ -27,7 +27,8 @@ from streams.adapters.clock import SystemClock
 from streams.adapters.ledger import open_ledger
 from streams.adapters.stripe import StripeSettings, StripeSink
 from streams.agents.overdue import OverduePass
-from streams.agents.publish import Lent, Publisher, PublishLimits
+from streams.agents.publish import Lent, Publisher
+from streams.agents.publish_limits import PublishLimits
 from streams.core.billing import CarryPass
 from streams.core.catalogue import Carry
 from streams.core.fact import EventFact, Series

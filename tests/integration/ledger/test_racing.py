@@ -17,7 +17,8 @@ from sandbox.stripe_sandbox.faults import FaultSpec
 from sandbox.stripe_sandbox.service import Service, ServiceSettings
 from streams.adapters.clock import SystemClock
 from streams.adapters.stripe import StripeSettings, StripeSink
-from streams.agents.publish import Lent, Publisher, PublishLimits
+from streams.agents.publish import Lent, Publisher
+from streams.agents.publish_limits import PublishLimits
 from streams.core.settlement import PublishPolicy
 from tests.integration.ledger.world import World
 

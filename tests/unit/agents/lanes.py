@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from streams.agents.publish import Lent, Publisher, PublishLimits
+from streams.agents.publish import Lent, Publisher
+from streams.agents.publish_limits import PublishLimits
 from streams.core.instant import HOUR_US, SECOND_US
 from streams.core.lane import Claim, Settlement
 from streams.core.observation import Answer, Observation

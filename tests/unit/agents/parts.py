@@ -51,7 +51,7 @@ class Feeder:
     resumed: list[int] = field(default_factory=list)
     put: Callable[[Chunk], Awaitable[None]] | None = None
     started: asyncio.Event = field(default_factory=asyncio.Event)
-    drained: bool = False
+    ended: list[str] = field(default_factory=list)
 
     def resume(self, partition: int) -> None:
         self.resumed.append(partition)
@@ -61,7 +61,7 @@ class Feeder:
         self.started.set()
 
     def drain(self) -> None:
-        self.drained = True
+        self.ended.append("drained")
 
 
 class Admitter:
@@ -86,6 +86,11 @@ class Publisher:
         self.error: Exception | None = None
         self.lent: list[object] = []
         self.asked = asyncio.Event()
+        self.ended: list[str] | None = None
+
+    async def drain(self) -> None:
+        if self.ended is not None:
+            self.ended.append("lanes given back")
 
     async def look(self, put: Callable[[Lent], Awaitable[object]]) -> int:
         self.looks += 1

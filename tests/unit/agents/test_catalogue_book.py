@@ -135,3 +135,26 @@ async def test_a_skew_beyond_half_the_horizon_is_refused_by_name(
     with pytest.raises(HorizonTooShortError, match="meter api_calls: skew_max is 24 h"):
         await book.refresh()
     assert book.catalogue is None
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_is_stopped_the_moment_a_reading_is_wanted_stops(
+    books: Books, turns: int
+) -> None:
+    """A loop that forgets its cancellation keeps its worker from ever ending."""
+    reading = asyncio.get_running_loop().create_task(books.book.keep_fresh(3_600))
+    await books.book.younger_than(0, 5)
+    for _ in range(10):
+        await asyncio.sleep(0)  # until it rests
+    books.clock.now_s += 1
+    wanting = asyncio.get_running_loop().create_task(
+        books.book.younger_than(books.clock.now_s - 0.5, 5)
+    )
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    reading.cancel()
+    done, _ = await asyncio.wait({reading}, timeout=5)
+    for task in (reading, wanting):
+        task.cancel()
+    await asyncio.gather(reading, wanting, return_exceptions=True)
+    assert done == {reading}

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from streams.agents import publish
 from streams.agents.publish import Lent
 from streams.core.instant import DAY_US, HOUR_US, SECOND_US
 from streams.core.observation import Answer
@@ -249,3 +250,67 @@ async def test_each_step_is_reached_between_its_effect_and_the_next() -> None:
         ("answer_read", 1, 0),
         ("lane_settled", 1, 1),
     ]
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+async def test_who_stops_gives_back_what_it_has_not_sent(bench: Bench) -> None:
+    """Left to its lease, a lane would stay closed and its attempt count as possibly executed."""
+    bench.ledger.waiting = [claim(n) for n in range(3)]
+    assert await bench.look() == 3
+    draining = asyncio.get_running_loop().create_task(bench.publisher.drain())
+    await asyncio.sleep(0)
+    for _ in range(3):
+        assert not draining.done()
+        settlement = await bench.publish()
+        assert (settlement.state, settlement.evidence.cause) == ("pending", "this worker stops")
+        assert not settlement.possibly_executed
+        assert not settlement.attempt_used
+    async with asyncio.timeout(5):
+        await draining
+    assert bench.sink.sent == []
+    bench.ledger.waiting = [claim(9)]
+    assert await bench.look() == 0, "and claims no more"
+    assert bench.ledger.waiting == [claim(9)]
+
+
+async def test_who_stops_waits_for_the_answer_of_what_it_has_sent(bench: Bench) -> None:
+    bench.ledger.waiting = [claim(1)]
+    await bench.look()
+    bench.sink.gate = asyncio.Event()
+    sending = asyncio.get_running_loop().create_task(bench.publish())
+    await eventually("the request", lambda: bool(bench.sink.sent))
+    draining = asyncio.get_running_loop().create_task(bench.publisher.drain())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    bench.sink.gate.set()
+    async with asyncio.timeout(5):
+        await draining
+        assert (await sending).state == "recorded"
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_is_stopped_the_moment_a_lane_comes_back_stops(bench: Bench, turns: int) -> None:
+    """A loop that forgets its cancellation keeps its worker from ever ending."""
+    bench.ledger.waiting = [claim(1)]
+    await bench.look()
+    resting = asyncio.get_running_loop().create_task(bench.publisher.rest(3_600.0))
+    await asyncio.sleep(0)
+    await bench.publish()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    resting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await resting
+
+
+async def test_who_stops_does_not_wait_for_ever(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "GIVE_BACK_S", -LIMITS.request_s_max)
+    bench.ledger.waiting = [claim(1)]
+    await bench.look()
+    async with asyncio.timeout(5):
+        await bench.publisher.drain()
+    assert bench.ledger.settled == []

@@ -12,7 +12,7 @@ from streams.adapters.metrics import METRICS, exposition
 from streams.agents.admit import WAITS_FOR_LEDGER
 from streams.agents.memory import memory_of
 from streams.agents.overdue import UnpunctualMetersError
-from streams.agents.publish import lent_max
+from streams.agents.publish_limits import lent_max
 from streams.app import Service
 from streams.core.instant import HOUR_US
 from streams.core.orders import Orders
@@ -300,9 +300,10 @@ async def test_it_starts_serves_its_pages_hands_over_and_drains(bench: ServiceBe
         host, port = probe._runner.addresses[0][:2]
         async with ClientSession() as session, session.get(f"http://{host}:{port}/ready") as page:
             assert await page.text() == "ready\n"
+        bench.publisher.ended = bench.feeder.ended = bench.opened
         await bench.service._before_shutdown()
-        assert bench.feeder.drained
-        assert bench.opened == ["+one", "+two", "-two", "-one"]
+        ended = ["lanes given back", "drained", "-two", "-one"]
+        assert bench.opened == ["+one", "+two", *ended], "the ledger is the last to go"
         await app.stop()
     assert bench.exits == []
 
