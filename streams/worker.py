@@ -33,7 +33,7 @@ from streams.agents.audit_watch import AuditWatch
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
-from streams.agents.holds import Holds
+from streams.agents.holds import Holds, record_held
 from streams.agents.overdue import OverduePass
 from streams.agents.publish import Publisher
 from streams.agents.publish_limits import PublishLimits
@@ -50,8 +50,9 @@ from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import DataDirectoryInUse
 from streams.engine.fail_stop import FailStop
 from streams.engine.feeder import Feeder, Hooks
+from streams.engine.hand_over import GivenUp
 from streams.engine.kafka_config import packed_producer_config
-from streams.engine.log import LogId
+from streams.engine.log import LogId, Record
 from streams.engine.packed_log import PackedLog
 from streams.engine.partitioner import home_of
 from streams.engine.settings import EngineSettings
@@ -112,6 +113,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
             note=attempts.note,
             crash_at=reached,
             before=lambda log_id: _logs_before(loop, ledger, log_id),
+            given_up=_on_loop(loop, holds),
         ),
     )
     return Parts(
@@ -128,6 +130,15 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         feeder=feeder,
         resources=(Resource(pool.open, pool.close), Resource(_started(packed_log), sink.close)),
     )
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, holds: Holds) -> GivenUp:
+    """Records that the feeder's thread gives up, noted where holds are read."""
+
+    def given_up(log: LogId, record: Record, reason: str) -> None:
+        loop.call_soon_threadsafe(holds.note, record_held(log, record, reason))
+
+    return given_up
 
 
 def _outputs(settings: Settings) -> OutputProducer:

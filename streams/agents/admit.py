@@ -15,6 +15,7 @@ import structlog
 from streams import topics
 from streams.adapters.clock import Clock
 from streams.agents.catalogue_book import CatalogueBook
+from streams.agents.holds import record_held
 from streams.agents.memory import PartitionMemory, memory_of
 from streams.core import fact_codec
 from streams.core.admission import decide
@@ -22,7 +23,7 @@ from streams.core.catalogue import Catalogue
 from streams.core.decided import AwaitFresh, Decided, Hold, Place
 from streams.core.identity import log_uuid
 from streams.core.level import encode_key, encode_reading
-from streams.core.orders import HeldRecord, fingerprint
+from streams.core.orders import HeldRecord
 from streams.engine.chunk import Chunk
 from streams.engine.errors import DeliveryFailed, PartitionHeld
 from streams.engine.log import anchor_of
@@ -174,14 +175,7 @@ def _without_ledger(so_far: tuple[Decided, Catalogue] | None) -> tuple[Decided, 
 def held_record(chunk: Chunk, stop: Hold) -> HeldRecord:
     """The record that a chunk stopped before."""
     record = next(record for record in chunk.records if record.offset == stop.offset)
-    return HeldRecord(
-        log_id=log_uuid(chunk.log.topic_id),
-        partition=chunk.log.partition,
-        offset=record.offset,
-        fingerprint=fingerprint(record.key, record.value),
-        reason=stop.reason,
-        record_bytes=len(record.value or b""),
-    )
+    return record_held(chunk.log, record, stop.reason)
 
 
 def settlement_of(chunk: Chunk, decided: Decided, catalogue: Catalogue) -> Settlement:

@@ -11,7 +11,9 @@ from typing import Final
 import structlog
 
 from streams.adapters.clock import Clock
-from streams.core.orders import HeldRecord, Orders
+from streams.core.identity import log_uuid
+from streams.core.orders import HeldRecord, Orders, fingerprint
+from streams.engine.log import LogId, Record
 from streams.ports import HoldLedger, LedgerUnavailableError
 
 REPORT_EVERY_S: Final = 15.0
@@ -25,6 +27,18 @@ class _Reported:
     """When it was last reported, by the elapsed clock."""
 
 
+def record_held(log_id: LogId, record: Record, reason: str) -> HeldRecord:
+    """A record that its partition waits at, for the ledger."""
+    return HeldRecord(
+        log_id=log_uuid(log_id.topic_id),
+        partition=log_id.partition,
+        offset=record.offset,
+        fingerprint=fingerprint(record.key, record.value),
+        reason=reason,
+        record_bytes=len(record.value or b""),
+    )
+
+
 class Holds:
     """What this worker is held at."""
 
@@ -35,7 +49,7 @@ class Holds:
         self._by_partition: dict[int, _Reported] = {}
 
     def note(self, held: HeldRecord) -> None:
-        """A chunk stopped before this record."""
+        """A partition stopped before this record."""
         known = self._by_partition.get(held.partition)
         if known is None or known.held != held:
             self._by_partition[held.partition] = _Reported(held)

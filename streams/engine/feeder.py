@@ -27,7 +27,7 @@ from streams.engine.errors import ConsumerFatal
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.figures import Figures, figures_of
 from streams.engine.group import Group
-from streams.engine.hand_over import HandOver, Put
+from streams.engine.hand_over import GivenUp, HandOver, Put, nobody_asks
 from streams.engine.kafka_faults import error_of, is_final, text_of
 from streams.engine.log import LogId
 from streams.engine.log_guard import Seconds, TopicInquiry
@@ -63,6 +63,8 @@ class Hooks:
     """Hook of the drills."""
     before: Callable[[LogId], Told | None] = nothing_before
     """Earlier logs that a log continues (`Recovery.before`)."""
+    given_up: GivenUp = nobody_asks
+    """Told on the feeder's thread of a record that its partition is held at because it kills."""
 
 
 class Feeder:
@@ -116,6 +118,7 @@ class Feeder:
             outcomes=Outcomes(group, self._hooks.fail_stop),
             clock=self._hooks.clock,
             crash_at=self._hooks.crash_at,
+            given_up=self._hooks.given_up,
             stopping=self._stop.is_set,
             loop=loop,
             put=put,
@@ -176,7 +179,7 @@ class Feeder:
         self._ask(partition, lambda group: group.pause(group.assigned[partition]))
 
     def resume(self, partition: int) -> None:
-        """Read a paused or held partition again; what was known of killing records is forgotten."""
+        """Read a paused or held partition again; see `Isolation.resumed` for killing records."""
         self._ask(partition, lambda group: group.resume(group.assigned[partition]))
 
     def rebuild(self, partition: int) -> None:

@@ -237,8 +237,8 @@ class Group:
         assigned.paused = False
         assigned.held = None
         if was_held:
-            assigned.isolation = Isolation(None)
-            self.offsets.mark(assigned, None)
+            assigned.isolation = assigned.isolation.resumed()
+            self.offsets.mark(assigned, assigned.isolation.mark)
             if assigned.table is None and not assigned.recovering:
                 self._start_recovery(assigned)
         self._publish()

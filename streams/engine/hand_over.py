@@ -21,7 +21,7 @@ from streams.engine.errors import ConsumerFatal, LogGap
 from streams.engine.fence import Fence
 from streams.engine.group import Group
 from streams.engine.kafka_faults import is_final, text_of
-from streams.engine.log import Record
+from streams.engine.log import LogId, Record
 from streams.engine.log_guard import Seconds, TopicInquiry
 from streams.engine.outcome import Before, Outcomes
 from streams.engine.poison import Alone, Held, Whole
@@ -30,6 +30,13 @@ from streams.engine.table import PartitionTable
 
 Put = Callable[[Chunk], Awaitable[None]]
 """Hands a chunk to the agent, such as a Faust channel's `put`."""
+GivenUp = Callable[[LogId, Record, str], None]
+"""Takes a record that killed workers however it was handed over: its log, itself, the reason."""
+
+
+def nobody_asks(log: LogId, record: Record, reason: str) -> None:
+    """For tests without anybody to tell."""
+    del log, record, reason
 
 
 @dataclass(slots=True)
@@ -43,6 +50,7 @@ class HandOver:
     outcomes: Outcomes
     clock: Seconds
     crash_at: CrashAt
+    given_up: GivenUp
     stopping: Callable[[], bool]
     loop: asyncio.AbstractEventLoop
     put: Put
@@ -110,6 +118,7 @@ class HandOver:
                 return None
         plan = assigned.isolation.plan(table.applied, offset, records[-1].offset)
         if isinstance(plan, Held):
+            self.given_up(table.log, records[0], plan.reason)
             self.group.hold(assigned, plan.reason)
             return None
         return plan

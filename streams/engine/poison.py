@@ -51,7 +51,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Hand nothing over."""
+    """Hand nothing over: a person has to look at the first record."""
 
     reason: str
 
@@ -111,6 +111,19 @@ class Isolation:
         self._marked_here = True
         return before
 
+    def resumed(self) -> "Isolation":
+        """What is left of it when the partition goes on, because a person has decided so.
+
+        A record that was given up is tried again as it was last, undecoded: whatever was decided on
+        it, decoding it has killed. Anything else is forgotten.
+        """
+        mark = self._mark
+        if mark is None or mark.trying < 0 or mark.tries < HOLD_FROM_TRY - 1:
+            return Isolation(None)
+        return Isolation(
+            replace_mark(mark, applied=mark.applied, trying=mark.trying, tries=SUSPECT_FROM_TRY - 1)
+        )
+
     def undone(self, before: Mark | None) -> None:
         """The mark was taken back: what stopped the chunk was no record of it."""
         self._mark = before
@@ -121,8 +134,8 @@ class Isolation:
         if tries >= HOLD_FROM_TRY:
             return Held(
                 f"the record at offset {offset} ended {mark.tries} workers, the last "
-                f"{HOLD_FROM_TRY - SUSPECT_FROM_TRY} of them although it was not decoded: look at "
-                "the workers' logs, then resume the partition"
+                f"{HOLD_FROM_TRY - SUSPECT_FROM_TRY} of them although it was not decoded: "
+                "`tailrace held skip` tries it again, undecoded, as a dead letter"
             )
         tried = replace_mark(mark, applied=applied, trying=offset, tries=tries)
         return Alone(tried, suspect=tries >= SUSPECT_FROM_TRY)

@@ -1,16 +1,24 @@
 """Settings to the parts of one worker: nothing shared that must not be, nothing touched early."""
 
+import asyncio
 import signal
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from streams import worker
 from streams.adapters.clock import SystemClock
+from streams.core.identity import log_uuid
+from streams.core.orders import HeldRecord, fingerprint
 from streams.engine.fail_stop import FailStop
+from streams.engine.log import LogId, Record
 from streams.settings import load
 from streams.stripe_access import stripe_settings
 from streams.worker import HOUR_MS, build, crash_hook, engine_settings
+from tests.support.waiting import eventually
+from tests.unit.agents.outside import TOPIC_ID
 from tests.unit.agents.parts import SETTINGS
 
 # -- the worker's wiring --------------------------------------------------------------------------
@@ -80,3 +88,16 @@ def test_a_hook_strikes_the_thread_that_reached_the_step(monkeypatch: pytest.Mon
     feeder.start()
     feeder.join()
     assert struck == [(feeder.ident, signal.SIGSTOP)]
+
+
+async def test_a_record_that_the_feeder_gives_up_is_noted_on_the_loop() -> None:
+    noted: list[tuple[HeldRecord, int]] = []
+    holds = cast("Any", SimpleNamespace(note=lambda h: noted.append((h, threading.get_ident()))))
+    given_up = worker._on_loop(asyncio.get_running_loop(), holds)
+    log_id, record = LogId("usage.events", TOPIC_ID, 3), Record(10, 0, b"k", b"value")
+    feeder = threading.Thread(target=given_up, args=(log_id, record, "it kills"))
+    feeder.start()
+    feeder.join()
+    await eventually("the note", lambda: bool(noted))
+    held = HeldRecord(log_uuid(TOPIC_ID), 3, 10, fingerprint(b"k", b"value"), "it kills", 5)
+    assert noted == [(held, threading.get_ident())]

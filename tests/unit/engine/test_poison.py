@@ -55,6 +55,12 @@ class Partition:
         self.applied = last
         return False
 
+    def resume(self) -> None:
+        """Somebody has decided that it goes on."""
+        self.held = False
+        mark = Isolation(poison.decode(self.metadata)).resumed().mark
+        self.metadata = mark.encode() if mark is not None else ""
+
     def mark(self, isolation: Isolation, mark: Mark | None) -> None:
         if mark is not None:
             self.metadata = Carried(mark).encode()
@@ -90,6 +96,29 @@ def test_a_record_that_kills_even_when_parked_holds_its_partition() -> None:
     assert partition.held
     assert partition.applied == 41
     assert partition.deaths <= 8
+
+
+def test_a_partition_that_goes_on_by_decision_tries_its_record_undecoded_and_twice() -> None:
+    """Whole and decoded it would kill as often as at first; for ever, it would be no decision."""
+    partition = Partition(end=299)
+    partition.run(lambda offset, _: offset == 42)
+    before = partition.deaths
+    partition.resume()
+    partition.run(lambda offset, _: offset == 42)
+    assert partition.held
+    assert partition.deaths == before + 2
+
+    partition.resume()
+    partition.run(lambda offset, suspect: offset == 42 and not suspect)
+    assert partition.suspects == [42]
+    assert partition.deaths == before + 2
+    assert partition.applied == 299
+
+
+def test_what_was_held_for_another_reason_goes_on_as_if_nothing_had_been() -> None:
+    assert Isolation(None).resumed().mark is None
+    assert Isolation(Mark(9, 2, 99)).resumed().mark is None
+    assert Isolation(Mark(9, 3, 99, trying=10, tries=2)).resumed().mark is None
 
 
 def test_an_idle_partition_is_never_suspect_however_often_it_moves() -> None:
