@@ -20,6 +20,7 @@ from tests.support.stack import Stack, open_stack
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
+MAIN = "streams.cli.main"
 
 
 class WatchedStandIn(StandIn):
@@ -52,6 +53,14 @@ class LiveWorker:
         return self.process.poll() is None
 
     @property
+    def suspended(self) -> bool:
+        """Whether SIGSTOP holds it."""
+        if not self.alive:
+            return False
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8")
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    @property
     def name(self) -> str:
         return self.log.stem.removeprefix("test-")
 
@@ -81,6 +90,11 @@ class LiveWorker:
         lines = [line for line in self.log.read_bytes().splitlines() if mark in line]
         return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
 
+    def await_suspension(self, deadline_s: float = 60) -> None:
+        """Waits until it has suspended itself."""
+        until(lambda: f"suspension of {self.log.name}", lambda: self.suspended, deadline_s)
+        witness.did(f"worker {self.name} is suspended")
+
     def await_death(self, deadline_s: float = 60) -> int:
         """The return code, once it has died by itself."""
         until(lambda: f"death of {self.log.name}", lambda: not self.alive, deadline_s)
@@ -108,12 +122,22 @@ class LiveStack:
         """Stripe, as far as this stack is concerned."""
         return WatchedStandIn(self.facts["stripe_url"])
 
-    def start_worker(self, name: str, *, crash_at: str = "", **settings: object) -> LiveWorker:
+    def start_worker(
+        self,
+        name: str,
+        *,
+        crash_at: str = "",
+        module: str = MAIN,
+        clock_file: Path | None = None,
+        **settings: object,
+    ) -> LiveWorker:
         """A worker with the data directory of that name, which it keeps over restarts.
 
         Args:
             name: of its directory and its log.
-            crash_at: the step of the chunk protocol at which it kills itself.
+            crash_at: the step at which it is struck, as its setting has it.
+            module: what is run, where it is not the worker as it is.
+            clock_file: of a clock of its own, where the stack's clock can be shifted.
             settings: others than the stack's own, by their names in `Settings`.
         """
         data_dir = self.directory / "test-workers" / name
@@ -121,7 +145,7 @@ class LiveStack:
         log = self.directory / "logs" / f"test-{name}.log"
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("TAILRACE_")},
-            **self._clock(),
+            **self._clock(clock_file),
             **self.facts["settings"],
             "TAILRACE_DATA_DIR": str(data_dir),
             "TAILRACE_METRICS_PORT": "0",
@@ -130,7 +154,7 @@ class LiveStack:
         }
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "streams.cli.main", "worker"],
+                [sys.executable, "-m", module, "worker"],
                 cwd=ROOT,
                 env=environment,
                 stdout=output,
@@ -143,13 +167,13 @@ class LiveStack:
         self.workers.append(worker)
         return worker
 
-    def _clock(self) -> dict[str, str]:
+    def _clock(self, own: Path | None) -> dict[str, str]:
         """What a worker needs to follow the clock of a stack that has one of its own."""
         paths = Paths(self.directory)
         if clock.read_offset(paths.clock) is None:
             return {}
         library = str(paths.dir / clock.LIBRARY)
-        return {"LD_PRELOAD": library, "SHIFT_CLOCK_FILE": str(paths.clock)}
+        return {"LD_PRELOAD": library, "SHIFT_CLOCK_FILE": str(own or paths.clock)}
 
     def stop_workers(self) -> None:
         """Stops those that live, all at once; none is left, and one that does not stop is named.
