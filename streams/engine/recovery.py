@@ -20,6 +20,7 @@ from streams.engine.before import CONTINUE, Before, LedgerSilent
 from streams.engine.data_dir import quarantine
 from streams.engine.errors import (
     LogRecreated,
+    LogRefused,
     PartitionCountChanged,
     RecoveryCancelled,
     RecoveryGap,
@@ -95,7 +96,6 @@ class _Attempt:
     def run(self) -> PartitionTable:
         table = self._opened()
         try:
-            table = self._identified(table)
             if table.meta.complete:
                 try:
                     self._warm(table)
@@ -131,6 +131,11 @@ class _Attempt:
             width_ms=self._recovery.width_ms,
             cache=self._recovery.cache,
         )
+        try:
+            table = self._identified(table)  # first: what is another's is given back as it was
+        except LogRefused:
+            table.close()
+            raise
         acknowledged = max(table.meta.acknowledged, self._acknowledged)
         if table.meta.complete:
             acknowledged = min(acknowledged, table.applied)
@@ -150,8 +155,9 @@ class _Attempt:
                 return self._emptied(table)
             raise LogRecreated(
                 f"{self._log}: the state here is of another topic of that name, id "
-                f"{meta.topic_id}: the topic was deleted and created again. Its records are not "
-                f"read. {CONTINUE}"
+                f"{meta.topic_id}; nothing is read. Either this data directory belongs to another "
+                "installation: give this worker its own (TAILRACE_DATA_DIR). Or the topic was "
+                f"deleted and created again. {CONTINUE}"
             )
         if meta.partitions != self._recovery.partitions:
             raise PartitionCountChanged(

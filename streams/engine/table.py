@@ -166,7 +166,8 @@ def open_table(
     """Open the table in a directory, or make an empty one.
 
     A table that is new, was never completed, or has generations of another width comes back
-    with `meta.complete` False and nothing in it; recovery fills it.
+    with `meta.complete` False and nothing in it; recovery fills it. One of another log comes back
+    as it is, for recovery to refuse.
 
     Raises:
         StateDamaged: unreadable or incomplete; set it aside and rebuild.
@@ -179,7 +180,7 @@ def open_table(
     try:
         data = store.meta(META_KEY)
         meta = table_meta.decode(data) if data is not None else None
-        if meta is None or not meta.complete or meta.width_ms != width_ms:
+        if meta is None or not meta.complete or _is_outgrown(meta, log, width_ms):
             if not is_new:
                 # Faster than emptying its families, each of which waits for the disk.
                 store.close()
@@ -198,3 +199,8 @@ def open_table(
     except BaseException:
         store.close()
         raise
+
+
+def _is_outgrown(meta: Meta, log: LogId, width_ms: int) -> bool:
+    """Whether a table of this log was made with generations of another width."""
+    return meta.topic_id == log.topic_id and meta.width_ms != width_ms

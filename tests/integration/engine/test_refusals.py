@@ -7,10 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from rocksdict import Cache
 
 from streams.engine.chunk import Chunk
+from streams.engine.data_dir import DataDirectory
 from streams.engine.fail_stop import ExitCode
-from tests.integration.engine.toy import Worker
+from streams.engine.table import open_table
+from tests.integration.engine.toy import HOUR_MS, Worker
 from tests.integration.engine.world import PARTITIONS, World
 from tests.support.waiting import eventually
 
@@ -47,6 +50,29 @@ async def test_a_topic_recreated_while_nobody_looked_is_not_read(world: World) -
     worker = await held(world, "one", "LogRecreated")
     assert worker.agent.chunks == []
     assert worker.feeder.serving
+
+
+async def test_state_of_another_log_is_given_back_as_it_was(world: World) -> None:
+    """Whose it is may go on with it: another ledger's word has no place in it."""
+    await settle_some(world)
+    worker = await world.start("one")
+    await world.serving(worker)
+    metas = {p: t.meta for p, t in worker.feeder.tables.items()}
+    await world.stop(worker)
+    world.delete(world.topic)
+    world.create(world.topic)
+    world.produce(400)
+    other = await world.start("one", acknowledged=lambda _: 10, horizon_ms=HOUR_MS)
+    await eventually("all are held", lambda: len(other.feeder.held) == PARTITIONS, 30)
+    assert all("TAILRACE_DATA_DIR" in text for text in other.feeder.held.values())
+    await world.stop(other)
+    for partition, meta in metas.items():
+        path = DataDirectory(world.directory / "one").table(world.topic, partition)
+        table = open_table(
+            path, meta.log, partitions=PARTITIONS, width_ms=meta.width_ms, cache=Cache(1 << 20)
+        )
+        assert table.meta == meta
+        table.close()
 
 
 async def test_a_recreated_topic_is_refused_from_the_packed_log_alone(world: World) -> None:

@@ -169,11 +169,10 @@ class Worker:
         *,
         crash_at: CrashAt = never,
         clock: Callable[[], float] = boottime,
+        acknowledged: Callable[[LogId], int] = unknown_to_the_ledger,
     ) -> None:
         self.packed_log = clients.packed_log(engine)
         self.agent = ToyAgent(self.packed_log)
         self.fail_stop = fail_stop
-        hooks = Hooks(
-            RULES, unknown_to_the_ledger, clock, lambda: "now", fail_stop, lambda: "", crash_at
-        )
+        hooks = Hooks(RULES, acknowledged, clock, lambda: "now", fail_stop, lambda: "", crash_at)
         self.feeder = Feeder(engine, hooks)

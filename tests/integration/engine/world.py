@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streams.crash_points import CrashAt, never
 from streams.engine.fail_stop import FailStop
+from streams.engine.log import LogId
 from streams.engine.table import PartitionTable
-from tests.integration.engine.toy import Worker, settings
+from tests.integration.engine.toy import Worker, settings, unknown_to_the_ledger
 from tests.support.waiting import eventually, until
 
 PARTITIONS = 4
@@ -125,11 +127,19 @@ class World:
 
     # -- workers in this process -------------------------------------------------------------------
 
-    async def start(self, name: str, *, crash_at: CrashAt = never, **changes: object) -> Worker:
+    async def start(
+        self,
+        name: str,
+        *,
+        crash_at: CrashAt = never,
+        acknowledged: Callable[[LogId], int] = unknown_to_the_ledger,
+        **changes: object,
+    ) -> Worker:
         worker = Worker(
             settings(self.bootstrap, self.topic, self.directory / name, **changes),
             FailStop(self.exits.append),
             crash_at=crash_at,
+            acknowledged=acknowledged,
         )
         self._workers.append(worker)
         worker.packed_log.start()
