@@ -58,8 +58,7 @@ class Partition:
     def resume(self) -> None:
         """Somebody has decided that it goes on."""
         self.held = False
-        mark = Isolation(poison.decode(self.metadata)).resumed().mark
-        self.metadata = mark.encode() if mark is not None else ""
+        self.metadata = Carried(Isolation(carried(self.metadata).mark).resumed().mark).encode()
 
     def mark(self, isolation: Isolation, mark: Mark | None) -> None:
         if mark is not None:
