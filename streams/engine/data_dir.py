@@ -55,8 +55,15 @@ class DataDirectory:
         return self.path / "tables" / f"{topic}-{partition}"
 
 
-def quarantine(path: Path, reason: str) -> Path:
-    """Set a damaged table aside as `*.corrupt-<n>`; the newest two are kept for a look."""
+def quarantine(path: Path, reason: str) -> Path | None:
+    """Set a damaged table aside as `*.corrupt-<n>`; the newest two are kept for a look.
+
+    Returns:
+        Where it is now; None where somebody has deleted it, which is damage too.
+    """
+    if not path.exists():
+        log.error("state_deleted", path=str(path), reason=reason)
+        return None
     taken = sorted(
         (int(other.suffix.removeprefix(".corrupt-")), other)
         for other in path.parent.glob(f"{path.name}.corrupt-*")

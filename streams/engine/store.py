@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
 
+import structlog
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -32,6 +33,7 @@ _BUCKETS: Final = 50_000
 _PREFIX_BYTES: Final = 3
 _OPEN_ATTEMPTS: Final = 100
 _OPEN_PAUSE_S: Final = 0.05
+log = structlog.get_logger("engine")
 _DAMAGE: Final = ("Corruption", "Invalid argument", "IO error: No such file")
 
 
@@ -172,13 +174,17 @@ class Store:
     def close(self) -> None:
         """Close; every handle is dropped first, or the lock of the directory would stay.
 
-        May be called twice.
+        May be called twice. Does not raise: closing writes out what RocksDB's own log has already,
+        and whether that can be read is judged by the next opening.
         """
         self._families.clear()
         if self._is_open:
             self._is_open = False
-            with _faults(self.path):
-                self._db.close()
+            try:
+                with _faults(self.path):
+                    self._db.close()
+            except (StateDamaged, StateUnavailable) as fault:
+                log.warning("state_not_written_out", path=str(self.path), error=str(fault))
             del self._db
 
 

@@ -1,6 +1,7 @@
 """Chunks from a real broker: exact through restarts, rebalances, pauses and holds."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,29 @@ async def test_a_chunk_that_could_not_be_settled_is_read_again_from_a_new_table(
     figures = worker.feeder.figures()
     assert (figures.discarded, figures.recoveries) == (2, PARTITIONS + 2)
     assert not any(single for _, _, _, single, _ in worker.agent.chunks)
+    assert world.exits == []
+
+
+async def test_state_deleted_under_a_running_worker_is_rebuilt_once_it_is_missed(
+    world: World,
+) -> None:
+    world.produce(4_000)
+    worker = await world.start("one")
+    missed: list[Path] = []
+
+    async def delete_once(chunk: Chunk) -> None:
+        await asyncio.sleep(0)
+        if not missed and chunk.first > 0:
+            missed.append(chunk.table.path)
+            shutil.rmtree(chunk.table.path)
+            chunk.table.flush()
+
+    worker.agent.before = delete_once
+    await world.settled(worker)
+    world.produce(1_000)
+    await world.settled(worker)
+    world.expect_exact(worker)
+    assert len(missed) == 1
     assert world.exits == []
 
 

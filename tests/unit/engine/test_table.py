@@ -8,6 +8,7 @@ import pytest
 from rocksdict import Cache
 
 from streams.engine import generations as gen
+from streams.engine.data_dir import quarantine
 from streams.engine.errors import (
     SettlementRefused,
     StateDamaged,
@@ -260,6 +261,20 @@ def test_a_missing_file_is_damage(tables: Tables, kind: str) -> None:
         return
     # Without its root the database is a new one: then it says so, and is rebuilt.
     assert (table.applied, table.meta.complete) == (-1, False)
+
+
+def test_a_table_deleted_while_it_is_open_is_damage_and_its_place_is_free(tables: Tables) -> None:
+    table = tables.open()
+    complete(table)
+    settle(table, settlement(0, 9))
+    shutil.rmtree(table.path)
+    settle(table, settlement(10, 19))  # into files that nobody can find any more
+    with pytest.raises(StateDamaged, match="No such file"):
+        table.flush()
+    table.close()
+    assert quarantine(table.path, "deleted") is None
+    again = tables.open()
+    assert (again.applied, again.meta.complete) == (-1, False)
 
 
 @pytest.mark.parametrize("field", ["levels", "unsent"])
