@@ -34,7 +34,7 @@ from streams.agents.publish_limits import lent_max
 from streams.agents.rejections import Rejections, report_samples
 from streams.agents.samples import admit_samples, partition_samples, publish_samples
 from streams.engine.chunk import Chunk
-from streams.engine.errors import TableClosed
+from streams.engine.errors import StateUnavailable, TableClosed
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.feeder import Feeder
 from streams.settings import Settings
@@ -188,6 +188,8 @@ class Service:
             raise
         except UnpunctualMetersError as error:
             self._fail_stop(ExitCode.REFUSED, str(error))
+        except StateUnavailable as error:
+            self._fail_stop(ExitCode.STATE_UNAVAILABLE, str(error))
         except Exception as error:  # the last fence: never go on half alive
             log.critical("loop_failed", loop=name, exc_info=error)
             self._fail_stop(ExitCode.AGENT_FAILED, f"{name}: {type(error).__name__}: {error}")

@@ -18,7 +18,7 @@ from streams.core.instant import HOUR_US
 from streams.core.orders import Orders
 from streams.core.retry import Breaker
 from streams.engine.chunk import Chunk
-from streams.engine.errors import PartitionHeld
+from streams.engine.errors import PartitionHeld, StateUnavailable
 from streams.engine.fail_stop import ExitCode
 from streams.engine.table import PartitionTable
 from tests.support.events import T0_US, usage
@@ -63,13 +63,22 @@ def test_every_lane_that_may_be_lent_is_published_at_once(bench: ServiceBench) -
     assert bench.service.app.agents["publish"].concurrency == lent
 
 
-async def test_a_loop_that_fails_ends_the_process_by_name(bench: ServiceBench) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("never seen before"), ExitCode.AGENT_FAILED),
+        # As where a chunk meets it: whoever watches exit codes frees the disk and looks no further.
+        (StateUnavailable("No space left on device"), ExitCode.STATE_UNAVAILABLE),
+    ],
+)
+async def test_a_loop_that_fails_ends_the_process_by_name(
+    bench: ServiceBench, error: Exception, code: ExitCode
+) -> None:
     async def fails() -> None:
-        message = "never seen before"
-        raise ValueError(message)
+        raise error
 
     await bench.service._guarded("facts", fails)
-    assert bench.exits == [ExitCode.AGENT_FAILED]
+    assert bench.exits == [code]
 
 
 async def test_a_loop_that_is_cancelled_ends_quietly(bench: ServiceBench) -> None:
