@@ -5,9 +5,9 @@ settled only when everything before it has.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -20,6 +20,7 @@ from streams.cli.database import Connection, ledger_rows, row, rows
 from streams.cli.errors import TryAgainError
 from streams.cli.held import REMEDY, Held
 from streams.core.audit import (
+    Group,
     Judgment,
     Readings,
     Row,
@@ -33,10 +34,21 @@ from streams.core.audit import (
 )
 from streams.core.audit_names import Identity, Named, name_missing, name_repeated
 from streams.core.instant import FIRST_US, LAST_US, MINUTE_US, from_us, wire_text
+from streams.core.recorded_again import without_recorded_again
 from streams.core.skipped import Missing
 
 POLL_S = 0.1
 IDENTITIES_SHOWN = 20
+RESTORED: Final = (
+    "; no rows here can be singled out for them. If the service's database was restored, "
+)
+ANEW: Final = f"{RESTORED}record again what it has lost, under the same keys"
+FORGOTTEN: Final[Mapping[Group, str]] = {
+    "usage": ANEW,
+    "conflict": ANEW,
+    "canary": f"{RESTORED}it has forgotten these; they are no usage",
+}
+"""What may be behind verdicts that nobody recorded, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,7 @@ class Look:
     """Identities by verdict class."""
     skipped: Sequence[SkippedRecord]
     copies: Sequence[Identity]
+    recorded_again: int
 
     def missing(self, source: Connection) -> Iterator[Missing]:
         """Identities that have no verdict, where their minute's digest singles them out."""
@@ -129,6 +142,7 @@ def compare(
         findings,
         sealed_before=len(sealed),
         copies=look.copies,
+        recorded_again=look.recorded_again,
         skipped=look.skipped,
     )
     old = floor.old(span.open_us_max)
@@ -171,13 +185,14 @@ def look_at(
     )
     skipped = read_skipped(ledger)
     judgments, copies = without_copies(source, skipped, judgments)
+    judgments, again = without_recorded_again(judgments)
     if held:
         judgments = [_may_wait(judgment) for judgment in judgments]
     classes: Counter[str] = Counter()
     for cell in cell_rows:
         classes[cell.name] += cell.tally.count
     classes["dead"] -= len(copies)
-    return Look(judgments, second, classes, skipped, copies)
+    return Look(judgments, second, classes, skipped, copies, again)
 
 
 def _registry(source: Connection, span: Span) -> Readings:
@@ -224,11 +239,15 @@ def _explained(source: Connection, judgment: Judgment) -> AuditFinding:
         else name_missing(identities, judgment.cells)
     )
     minute = wire_text(judgment.minute_us)
+    is_forgotten = judgment.verdict == "phantom" and not named.identities
     text = (
         f"minute {minute}, {judgment.group}: registry {judgment.second.count}, "
         f"verdicts {judgment.cells.count}{_names(named)}"
+        f"{FORGOTTEN[judgment.group] if is_forgotten else ''}"
     )
-    return AuditFinding(judgment.verdict, minute, text, judgment.lost, judgment.phantom, named)
+    # A canary is no usage: forgotten, it tells of the registry and of no amount.
+    double = 0 if is_forgotten and judgment.group == "canary" else judgment.phantom
+    return AuditFinding(judgment.verdict, minute, text, judgment.lost, double, named)
 
 
 def _names(named: Named) -> str:

@@ -81,6 +81,8 @@ class RegistryPart:
     """Transactions that have been open for too long."""
     copies: Sequence[Identity] = ()
     """Whose copies were skipped: each has its own verdict, and the skip is none."""
+    recorded_again: int = 0
+    """So many identities the registry forgot and got again; their verdicts are the first ones."""
     skipped: Sequence[SkippedRecord] = ()
     """What people decided to go on without."""
 
@@ -205,6 +207,7 @@ class AuditReport:
                 "sealed_now": registry.sealed_now,
                 "sealed_before": registry.sealed_before,
                 "copies_skipped": len(registry.copies),
+                "recorded_again": registry.recorded_again,
             },
             "verdicts": dict(registry.classes),
             "open": [
@@ -243,6 +246,11 @@ class AuditReport:
             *(
                 [("copies skipped", len(registry.copies), "of identities with their own verdict")]
                 if registry.copies
+                else []
+            ),
+            *(
+                [("recorded again", registry.recorded_again, "after a restore; counted once")]
+                if registry.recorded_again
                 else []
             ),
             ("minutes equal", registry.minutes("equal"), f"{registry.sealed_now} sealed now"),

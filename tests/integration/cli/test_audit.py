@@ -232,6 +232,29 @@ def test_a_record_changed_on_its_way_is_lost_until_its_true_row_arrives(world: W
     world.settled(6)
 
 
+def test_what_a_restored_registry_records_again_has_its_one_verdict(world: World) -> None:
+    assert world.cli("customers", "map", "acme", "cus_acme").code == 0
+    for number in range(5):
+        world.record_before("acme", f"again-{number}", 7)
+    world.record_before("acme", "gone", 20)
+    world.record("acme", new_key())
+    world.settled(21)
+    with world.outbox.connect() as conn:
+        conn.execute("DELETE FROM metering.usage_key WHERE event_key = 'gone'")
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (1, "lost 0 · double 1"), audit
+    assert "If the service's database was restored, record again what it has lost" in audit.out
+
+    with world.outbox.connect() as conn:
+        conn.execute(
+            "UPDATE metering.usage_key SET received_at = now() WHERE event_key LIKE 'again-%'"
+        )
+        conn.execute("SELECT metering.reemit(now() - interval '1 hour', now(), 'once more')")
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (1, "lost 0 · double 1"), audit
+    assert world.cli.json("audit", "audit")["registry"]["recorded_again"] == 5
+
+
 def test_a_verdict_on_something_nobody_recorded_is_a_phantom(world: World) -> None:
     world.pipeline.invent.add("twice")
     world.record("acme", "twice")
