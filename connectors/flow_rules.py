@@ -7,6 +7,13 @@ from connectors.observation import Observation, Publication
 
 _UNDECODABLE = "ERROR: publication "
 """What PostgreSQL says of WAL from a time without the publication, also when it is back."""
+_UNROUTABLE = (
+    "Unable to find payload field",
+    "Unable to find event-id field",
+    "Unable to find field",
+    "is not a valid field name",
+)
+"""What the router says of rows that were written under other columns; the WAL keeps their names."""
 
 
 def judge_publication(seen: Observation, expected: Expected) -> list[GuardFinding]:
@@ -59,6 +66,16 @@ def judge_connector(seen: Observation, expected: Expected) -> list[GuardFinding]
                 f"{REPAIR}; order it even if healthy: a stopped connector shows nothing of this",
             )
         )
+    elif seen.status.failed and (said := _unroutable(seen.status.traces)) is not None:
+        found.append(
+            refuse(
+                "unroutable",
+                f"{seen.status}: {said}: the slot stands before rows written while the outbox had "
+                "other columns, and the WAL keeps their names",
+                f"give the outbox its columns back; then {REPAIR}; order it even if healthy: a "
+                "stopped connector shows nothing of this",
+            )
+        )
     elif seen.status.failed:
         found.append(
             alarm(
@@ -70,6 +87,12 @@ def judge_connector(seen: Observation, expected: Expected) -> list[GuardFinding]
     elif seen.status.state == "RUNNING" and not seen.status.all_running:
         found.append(alarm("task-missing", str(seen.status), "see the worker's log"))
     return found + _judge_reader(seen, expected)
+
+
+def _unroutable(traces: str) -> str | None:
+    """What the router says of a row that it can never send, if it says so."""
+    lines = (line.strip().removeprefix("Caused by: ") for line in traces.splitlines())
+    return next((line for line in lines if any(said in line for said in _UNROUTABLE)), None)
 
 
 def _judge_reader(seen: Observation, expected: Expected) -> list[GuardFinding]:

@@ -162,6 +162,26 @@ def test_rows_that_can_never_be_decoded_are_not_restarted_into_again_and_again()
     assert rules(must_stop(found)) == ["undecodable"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["Unable to find payload field payload in event", "kafka_key is not a valid field name"],
+)
+def test_rows_written_under_other_columns_are_told_by_what_the_router_lacks(said: str) -> None:
+    """Its restart meets the same row again: the WAL keeps the names of its time."""
+    trace = (
+        "org.apache.kafka.connect.errors.ConnectException: Tolerance exceeded in error handler\n"
+        "\tat org.apache.kafka.connect.runtime\n"
+        f"Caused by: org.apache.kafka.connect.errors.DataException: {said}\n"
+    )
+    [found] = must_stop(
+        judge(replace(HEALTHY, status=status("RUNNING", "FAILED", trace=trace)), EXPECTED)
+    )
+    assert found.rule == "unroutable"
+    assert said in found.evidence
+    assert "`tailrace connector repair`" in found.repair
+    assert "even if healthy" in found.repair
+
+
 def test_a_stopped_connector_with_a_free_slot_may_start() -> None:
     seen = replace(slot(active=False, active_pid=None), status=status("STOPPED"))
     assert judge(seen, EXPECTED) == []
