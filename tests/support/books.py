@@ -19,9 +19,12 @@ from tests.support.oracle import Amount, Counted, Expected, Key, Row, Seen, Verd
 from tests.support.waiting import until
 from tests.support.witness import Progress
 
-Fate = Literal["once", "twice", "rollback", "conflict", "late"]
+Fate = Literal["once", "twice", "rollback", "conflict", "late", "malformed"]
+PARKED: tuple[Fate, ...] = ("conflict", "late", "malformed")
+"""Fates that wait for a person under that reason; but for a conflict nothing of them counts."""
 WINDOW_S = {"api_calls": 60, "storage_gb": 3600, "exports": 3600}
-SCALE = {"api_calls": 0, "storage_gb": 3, "exports": 0}
+SCALE = {"api_calls": 0, "storage_gb": 3, "exports": 0, "teapots": 0}
+"""Teapots are no meter: what is recorded of them is nobody's amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,11 @@ class Use:
     def quantity(self) -> str:
         scale = SCALE[self.metric]
         return str(self.units) if not scale else f"{self.units // 1000}.{self.units % 1000:03d}"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is an amount without anybody's decision."""
+        return self.fate == "conflict" or self.fate not in PARKED
 
     @property
     def window(self) -> tuple[str, str, int]:
@@ -61,14 +69,12 @@ class Books:
         if use.fate == "rollback":
             return
         self.uses[use.tenant, use.key] = use
-        if use.fate == "late":
-            self.review["late"] += 1
-            return
-        window = self.windows[use.window]
-        window[0] += 1
-        window[1] += use.units
-        if use.fate == "conflict":
-            self.review["conflict"] += 1
+        if use.fate in PARKED:
+            self.review[use.fate] += 1
+        if use.counts:
+            window = self.windows[use.window]
+            window[0] += 1
+            window[1] += use.units
 
     @property
     def events(self) -> int:
@@ -77,10 +83,9 @@ class Books:
     def expected(self, decided: Mapping[str, int]) -> Expected:
         """For the oracle; `decided` are dead letters on the way, per reason."""
         uses = self.uses
-        waiting = ("late", "conflict")
-        parked = Counter((u.tenant, str(u.fate)) for u in uses.values() if u.fate in waiting)
+        parked = Counter((u.tenant, str(u.fate)) for u in uses.values() if u.fate in PARKED)
         adds: dict[Key, tuple[Window, Amount] | None] = {
-            key: None if use.fate == "late" else (use.window, Amount(1, use.units))
+            key: (use.window, Amount(1, use.units)) if use.counts else None
             for key, use in uses.items()
         }
         conflicts = Counter(tenant for tenant, fate in parked.elements() if fate == "conflict")
