@@ -39,9 +39,7 @@ from streams.core.skipped import Missing
 
 POLL_S = 0.1
 IDENTITIES_SHOWN = 20
-RESTORED: Final = (
-    "; no rows here can be singled out for them. If the service's database was restored, "
-)
+RESTORED: Final = "; no rows here stand out for them. If the service's database was restored, "
 ANEW: Final = f"{RESTORED}record again what it has lost, under the same keys"
 FORGOTTEN: Final[Mapping[Group, str]] = {
     "usage": ANEW,

@@ -1,6 +1,7 @@
 """The ledger is restored from a backup under its workers: noticed, adopted, made good."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -9,6 +10,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.attempts import whole
+from tests.support.backup import back_up, restore
 from tests.support.books import (
     Books,
     assert_exact,
@@ -22,6 +24,7 @@ from tests.support.books import (
     write,
 )
 from tests.support.live import LiveStack, live_stack
+from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(420)]
@@ -46,6 +49,12 @@ def copy_ledger(stack: LiveStack, template: str, name: str) -> None:
         )
         create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         conn.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
+
+
+def held(stack: LiveStack, books: Books) -> int:
+    """Units that wait for a customer."""
+    text = "SELECT coalesce(sum(held), 0) FROM ledger.balance WHERE tenant_id = ANY(%s)"
+    return ledger_number(stack, text, sorted(books.tenants))
 
 
 def halted(stack: LiveStack) -> bool:
@@ -145,3 +154,54 @@ def test_a_ledger_that_forgot_nothing_but_what_was_sent_sends_none_of_it_again(
     assert_exact(stack, books)
     assert len(stack.stand_in.oracle()) == sent, "all of it was there already"
     assert stack.tailrace("audit").stdout.rstrip().endswith("lost 0 · double 0")
+
+
+@pytest.fixture
+def shifted(tmp_path: Path) -> Iterator[ShiftedStack]:
+    with shifted_stack(tmp_path / "stack") as own:
+        yield own
+
+
+@pytest.mark.drill(
+    name="ledger-restored-hour-old",
+    about="The ledger is restored from an hour-old dump: what was sent since is found by its hour",
+)
+@pytest.mark.long
+def test_an_hour_of_the_ledger_is_made_good_by_stripes_sums(
+    shifted: ShiftedStack, tmp_path: Path
+) -> None:
+    """With the limits of production: two readings a day apart decide on every hour."""
+    stack = shifted
+    dsn = stack.facts["ledger_owner_dsn"]
+    before, after = Books(), Books()
+    worker = stack.start_worker("restored")
+    write(stack, scattered("before", 60, tenants=3, seed=171, now=stack.now), before)
+    await_settled(stack, before)
+    back_up(dsn, tmp_path / "backup")
+    stack.move(timedelta(hours=1))
+    write(stack, scattered("after", 60, tenants=3, seed=172, now=stack.now), after)
+    await_settled(stack, after)
+    sent = len(stack.stand_in.oracle())
+
+    restore(dsn, tmp_path / "backup")
+    until("publishing halted", lambda: halted(stack), 60)
+    assert pending(stack, after) == 0, "the ledger has forgotten it"
+    show_pending(stack, after)
+    adopted = stack.tailrace("ledger", "adopt", *REASON)
+    assert adopted.returncode == 0, adopted.stdout + adopted.stderr
+    customers = sorted(after.tenants)
+    until("usage to wait for a customer", lambda: held(stack, after) == whole(after), 60)
+    for tenant in customers:
+        mapped = stack.tailrace("customers", "map", tenant, f"cus_{tenant}")
+        assert mapped.returncode == 0, mapped.stdout + mapped.stderr
+    until(
+        lambda: f"all of it to wait for its hour; {pending(stack, after)} units do",
+        lambda: pending(stack, after) == whole(after),
+        60,
+    )
+    stack.settle_by_sums()
+    await_settled(stack, after, 60)
+    for books in (before, after):
+        assert_exact(stack, books)
+    assert len(stack.stand_in.oracle()) == sent, "all of it was there already"
+    assert worker.alive
