@@ -11,11 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import psycopg
 import pytest
 
-from streams.engine.partitioner import home_partition
 from tests.drills.asked import audit, identities
 from tests.support import witness
 from tests.support.books import (
@@ -28,6 +26,7 @@ from tests.support.books import (
     scattered,
     write,
 )
+from tests.support.held import held_records, home
 from tests.support.live import LiveStack
 from tests.support.stack import open_stack
 from tests.support.waiting import until
@@ -48,10 +47,6 @@ def stack(tmp_path: Path) -> Iterator[LiveStack]:
         yield LiveStack(parts)
 
 
-def home(stack: LiveStack, tenant: str) -> int:
-    return home_partition(tenant.encode(), int(stack.facts["settings"]["TAILRACE_PARTITIONS"]))
-
-
 def record_newer(stack: LiveStack, use: Use) -> None:
     """Records as an outbox of the next version would."""
     with psycopg.connect(stack.facts["postgres_dsn"]) as service:
@@ -60,13 +55,6 @@ def record_newer(stack: LiveStack, use: Use) -> None:
         service.execute(row[0].replace("'v', 1", "'v', 2").encode())
         record(service, use)
         service.execute(row[0].encode())
-
-
-def held_records(stack: LiveStack) -> list[dict[str, Any]]:
-    listed = stack.tailrace("held", "list", "--json")
-    assert listed.returncode == 0, listed.stdout + listed.stderr
-    document = msgspec.json.decode(listed.stdout, type=dict[str, list[dict[str, Any]]])
-    return document["records"]
 
 
 def held_at(stack: LiveStack, partition: int) -> dict[str, Any]:
