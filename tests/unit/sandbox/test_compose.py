@@ -59,7 +59,7 @@ def test_postgres_has_the_native_settings() -> None:
     )
     native = dict(postgres.SETTINGS)
     del native["log_line_prefix"]  # only the native one is read from a file
-    assert options == native | postgres.ADJUSTABLE
+    assert options == {**native, **postgres.ADJUSTABLE}
 
 
 def test_kafka_has_the_native_settings() -> None:
