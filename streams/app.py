@@ -166,9 +166,8 @@ class Service:
         self._start("publish", self._look)
         self._start("overdue", lambda: parts.overdue.keep_looking(parts.book, self._ledger_stands))
         self._start("dead_letters", self._pump)
-        sweep_s = float(self.settings.report_sweep_s)
-        sweep = parts.rejections.keep_sweeping
-        self._start("reports", lambda: sweep(sweep_s, self._ledger_went_back))
+        sweep = partial(parts.rejections.keep_sweeping, float(self.settings.report_sweep_s))
+        self._start("reports", lambda: sweep(self._ledger_went_back))
         parts.feeder.start(asyncio.get_running_loop(), self._put_chunk)
 
     async def _put_chunk(self, chunk: Chunk) -> None:
@@ -248,8 +247,7 @@ class Service:
             return False
         parts.attempts.learn(parts.feeder.notes or ())
         # Both, so that whoever adopts sees all that is missing.
-        attempts_stand = await parts.attempts.stands()
-        return await parts.facts.check(memories) and attempts_stand
+        return all([await parts.attempts.stands(), await parts.facts.check(memories)])
 
     def _ledger_went_back(self) -> bool:
         parts = self._running
@@ -258,8 +256,7 @@ class Service:
     async def _look(self) -> None:
         parts, pause_s = self._running, self.settings.publish_interval_ms / 1_000
         while True:
-            stands = parts.overdue.checked and await self._ledger_stands()
-            if stands:
+            if stands := parts.overdue.checked and await self._ledger_stands():
                 await parts.publisher.look(self._put_lent)
             await (parts.publisher.rest(pause_s) if stands else asyncio.sleep(pause_s))
 

@@ -290,7 +290,7 @@ def test_without_a_key_the_questions_are_listed(
         ("rk_live_1", "1", (78, "not a test key")),
         ("sk_live_1", "0", (78, "")),
         ("whsec_1", "0", (78, "not a test key")),
-        ("sk_test_1", "0", (69, "account: NotSent")),
+        ("sk_test_1", "0", (69, "account: Stripe was not reached")),
     ],
 )
 def test_a_key_that_is_not_for_trying_is_refused_before_anything_is_sent(
