@@ -96,6 +96,10 @@ class _Attempt:
     def run(self) -> PartitionTable:
         table = self._opened()
         try:
+            forgotten = self._before.forgotten(table.meta.continued)
+            if table.meta.complete and forgotten:
+                # It began before a person said that its log continues others.
+                table = self._aside(table, f"made without the logs before: {forgotten}")
             if table.meta.complete:
                 try:
                     self._warm(table)
@@ -133,7 +137,7 @@ class _Attempt:
         )
         try:
             table = self._identified(table)  # first: what is another's is given back as it was
-        except LogRefused:
+        except BaseException:  # also when the ledger is silent and it is tried again
             table.close()
             raise
         acknowledged = max(table.meta.acknowledged, self._acknowledged)
@@ -148,11 +152,17 @@ class _Attempt:
         shutil.rmtree(self._path)
         return self._opened()
 
+    def _aside(self, table: PartitionTable, reason: str) -> PartitionTable:
+        table.close()
+        quarantine(self._path, reason)
+        return self._opened()
+
     def _identified(self, table: PartitionTable) -> PartitionTable:
         meta = table.meta
         if meta.topic_id != self._log.topic_id:
             if self._before.continues(meta.topic_id):
-                return self._emptied(table)
+                # Kept: where the packed log is lost too, nothing else remembers the log before.
+                return self._aside(table, f"of the log before, topic id {meta.topic_id}")
             raise LogRecreated(
                 f"{self._log}: the state here is of another topic of that name, id "
                 f"{meta.topic_id}; nothing is read. Either this data directory belongs to another "
@@ -214,7 +224,7 @@ class _Attempt:
             absorb(table, group, self._recovery.rules, after)
         newest = coverage.newest()
         since_ms = table.log_time_ms - self._recovery.reach_back_ms
-        reaches_alone = newest is not None and self._reaches_back(times[newest[0]], since_ms)
+        reaches_alone = newest is not None and times[newest[0]] <= since_ms
         if not reaches_alone and (missing := self._before.missing(since_ms)):
             raise RecoveryGap(
                 f"{self._log}: the state cannot be rebuilt. The packed log "
@@ -229,10 +239,6 @@ class _Attempt:
             self._from_source(table, newest)
         self._settle_position(table, high)
         return table
-
-    @staticmethod
-    def _reaches_back(first_ms: int, since_ms: int) -> bool:
-        return first_ms <= since_ms
 
     def _remember(self, table: PartitionTable, low: int, high: int) -> None:
         """Read again what earlier logs left, and nothing else."""
@@ -285,5 +291,10 @@ class _Attempt:
             return
         table.flush()
         acknowledged = min(table.meta.acknowledged, table.applied)
-        meta = msgspec.structs.replace(table.meta, complete=True, acknowledged=acknowledged)
+        meta = msgspec.structs.replace(
+            table.meta,
+            complete=True,
+            acknowledged=acknowledged,
+            continued=self._before.continued,
+        )
         table.replace(lambda _: None, meta)
