@@ -48,22 +48,25 @@ class AttemptMemory:
 
         Asked before anything is lent. A difference that a person has adopted is forgotten here too.
         """
+        asked = self._last
         try:
-            answer = await self._ledger.attempt_stands(self._last)
+            answer = await self._ledger.attempt_stands(asked)
         except LedgerUnavailableError as error:
             log.warning("ledger_unavailable", doing="attempts", error=str(error))
             return False
-        if not answer.stands and self._last is not None:
+        if not answer.stands and asked is not None:
             self.went_back = (
-                f"the ledger lacks attempt {self._last.attempt_id} of "
-                f"{wire_text(self._last.started_us)}: it was restored from a backup or failed "
+                f"the ledger lacks attempt {asked.attempt_id} of "
+                f"{wire_text(asked.started_us)}: it was restored from a backup or failed "
                 "over. Nothing is published until `tailrace ledger adopt` has settled it."
             )
             log.critical("ledger_went_back", message=self.went_back)
             return False
         self.went_back = None
-        # Others' attempts as well: whoever made them may be gone when the ledger goes back.
-        self._remember(answer.last)
+        # Others' attempts as well: whoever made them may be gone when the ledger goes back. What
+        # was lent or learned while the answer was on its way is newer than it.
+        if self._last is asked:
+            self._remember(answer.last)
         return True
 
     def learn(self, notes: Iterable[str]) -> None:

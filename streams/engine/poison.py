@@ -81,7 +81,10 @@ class Isolation:
 
     def at(self, applied: int) -> Mark | None:
         """What a commit without progress must leave as it is."""
-        return self._mark if self._mark is not None and self._mark.applied == applied else None
+        if self._mark is not None and self._mark.applied == applied:
+            return self._mark
+        # Between two records handed over alone: the mark is of the one that was settled.
+        return self.after(applied)
 
     def plan(self, applied: int, offset: int, last: int) -> Plan:
         """What to do with a chunk.

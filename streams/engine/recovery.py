@@ -20,7 +20,6 @@ from streams.engine.before import CONTINUE, Before, LedgerSilent
 from streams.engine.data_dir import quarantine
 from streams.engine.errors import (
     LogRecreated,
-    LogRefused,
     PartitionCountChanged,
     RecoveryCancelled,
     RecoveryGap,
@@ -96,10 +95,8 @@ class _Attempt:
     def run(self) -> PartitionTable:
         table = self._opened()
         try:
-            forgotten = self._before.forgotten(table.meta.continued)
-            if table.meta.complete and forgotten:
-                # It began before a person said that its log continues others.
-                table = self._aside(table, f"made without the logs before: {forgotten}")
+            if table.meta.complete and (lacks := self._before.forgotten(table.meta.continued)):
+                table = self._aside(table, f"made before its log was to continue others: {lacks}")
             if table.meta.complete:
                 try:
                     self._warm(table)
@@ -224,7 +221,7 @@ class _Attempt:
             absorb(table, group, self._recovery.rules, after)
         newest = coverage.newest()
         since_ms = table.log_time_ms - self._recovery.reach_back_ms
-        reaches_alone = newest is not None and times[newest[0]] <= since_ms
+        reaches_alone = newest is not None and self._reaches_back(times[newest[0]], since_ms)
         if not reaches_alone and (missing := self._before.missing(since_ms)):
             raise RecoveryGap(
                 f"{self._log}: the state cannot be rebuilt. The packed log "
@@ -239,6 +236,10 @@ class _Attempt:
             self._from_source(table, newest)
         self._settle_position(table, high)
         return table
+
+    @staticmethod
+    def _reaches_back(first_ms: int, since_ms: int) -> bool:
+        return first_ms <= since_ms
 
     def _remember(self, table: PartitionTable, low: int, high: int) -> None:
         """Read again what earlier logs left, and nothing else."""
@@ -290,11 +291,10 @@ class _Attempt:
         if table.meta.complete:
             return
         table.flush()
-        acknowledged = min(table.meta.acknowledged, table.applied)
         meta = msgspec.structs.replace(
             table.meta,
             complete=True,
-            acknowledged=acknowledged,
+            acknowledged=min(table.meta.acknowledged, table.applied),
             continued=self._before.continued,
         )
         table.replace(lambda _: None, meta)
