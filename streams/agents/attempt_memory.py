@@ -4,7 +4,7 @@ Positions say what a ledger has of the logs. While no usage comes they stand sti
 ledger could have forgotten nothing but what was sent: it would cut, freeze and send it once more
 under other names. So the last attempt that any publisher made is remembered here, before its first
 byte leaves, and asked for before the next ones are lent. Within a second or two it also stands in
-the group's offsets, for workers with new disks and for those that own no partition.
+the group's offsets, for workers with new disks.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import structlog
 
 from streams.core.instant import wire_text
 from streams.core.lane import Claim, LastAttempt, Settlement
+from streams.engine.errors import StateUnavailable
 from streams.ports import AttemptLedger, LedgerUnavailableError
 
 log = structlog.get_logger("publish")
@@ -94,7 +95,7 @@ class AttemptMemory:
 
         Raises:
             LedgerUnavailableError: no answer; the lanes return with their leases.
-            OSError: they cannot be remembered, so they must not be sent.
+            StateUnavailable: they cannot be remembered, so they must not be sent.
         """
         claims = await self._ledger.claim(worker, limit, lease_s)
         if claims:
@@ -108,5 +109,12 @@ class AttemptMemory:
 
     def _remember(self, last: LastAttempt | None) -> None:
         if last is not None and last != self._last:
-            self._keeper.write(last)
+            try:
+                self._keeper.write(last)
+            except OSError as error:
+                # The disk of the state, under the state's own name: whoever meets it first.
+                raise StateUnavailable(
+                    f"the last attempt cannot be remembered: {error}: check free space and "
+                    "permissions of the data directory"
+                ) from error
             self._last = last

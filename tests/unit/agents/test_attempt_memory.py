@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
@@ -11,6 +12,7 @@ import pytest
 from streams.adapters.attempt_file import NAME, AttemptFile
 from streams.agents.attempt_memory import AttemptMemory
 from streams.core.lane import Claim, LastAttempt, Settlement, Standing
+from streams.engine.errors import StateUnavailable
 from streams.ports import LedgerUnavailableError
 from tests.unit.agents.lanes import NOW_US, claim
 
@@ -111,6 +113,19 @@ async def test_an_answer_that_was_overtaken_by_a_claim_takes_nothing_back(
         assert await memory.stands()
     assert file.read() == SECOND
     assert not await memory.stands(), "a ledger that has lost just that one is found out"
+
+
+async def test_a_full_disk_is_the_states_fault_and_nothing_is_lent(file: AttemptFile) -> None:
+    ledger = Ledger()
+    ledger.claims = [claim(8, now_us=NOW_US + 5)]
+    memory = AttemptMemory(ledger, file)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        patch.object(file, "write", side_effect=full),
+        pytest.raises(StateUnavailable, match=r"No space left.*: check free space"),
+    ):
+        await memory.claim("w1", 2, 60)
+    assert memory.note() == ""
 
 
 async def test_the_newest_note_of_others_counts(file: AttemptFile) -> None:
