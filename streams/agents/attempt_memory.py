@@ -4,7 +4,7 @@ Positions say what a ledger has of the logs. While no usage comes they stand sti
 ledger could have forgotten nothing but what was sent: it would cut, freeze and send it once more
 under other names. So the last attempt that any publisher made is remembered here, before its first
 byte leaves, and asked for before the next ones are lent. Within a second or two it also stands in
-the group's offsets, for workers with new disks and for those that own no partition.
+the group's offsets, for workers with new disks.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import structlog
 
 from streams.core.instant import wire_text
 from streams.core.lane import Claim, LastAttempt, Settlement
+from streams.engine.errors import StateUnavailable
 from streams.ports import AttemptLedger, LedgerUnavailableError
 
 log = structlog.get_logger("publish")
@@ -48,22 +49,25 @@ class AttemptMemory:
 
         Asked before anything is lent. A difference that a person has adopted is forgotten here too.
         """
+        asked = self._last
         try:
-            answer = await self._ledger.attempt_stands(self._last)
+            answer = await self._ledger.attempt_stands(asked)
         except LedgerUnavailableError as error:
             log.warning("ledger_unavailable", doing="attempts", error=str(error))
             return False
-        if not answer.stands and self._last is not None:
+        if not answer.stands and asked is not None:
             self.went_back = (
-                f"the ledger lacks attempt {self._last.attempt_id} of "
-                f"{wire_text(self._last.started_us)}: it was restored from a backup or failed "
+                f"the ledger lacks attempt {asked.attempt_id} of "
+                f"{wire_text(asked.started_us)}: it was restored from a backup or failed "
                 "over. Nothing is published until `tailrace ledger adopt` has settled it."
             )
             log.critical("ledger_went_back", message=self.went_back)
             return False
         self.went_back = None
-        # Others' attempts as well: whoever made them may be gone when the ledger goes back.
-        self._remember(answer.last)
+        # Others' attempts as well: whoever made them may be gone when the ledger goes back. What
+        # was lent or learned while the answer was on its way is newer than it.
+        if self._last is asked:
+            self._remember(answer.last)
         return True
 
     def learn(self, notes: Iterable[str]) -> None:
@@ -91,7 +95,7 @@ class AttemptMemory:
 
         Raises:
             LedgerUnavailableError: no answer; the lanes return with their leases.
-            OSError: they cannot be remembered, so they must not be sent.
+            StateUnavailable: they cannot be remembered, so they must not be sent.
         """
         claims = await self._ledger.claim(worker, limit, lease_s)
         if claims:
@@ -105,5 +109,12 @@ class AttemptMemory:
 
     def _remember(self, last: LastAttempt | None) -> None:
         if last is not None and last != self._last:
-            self._keeper.write(last)
+            try:
+                self._keeper.write(last)
+            except OSError as error:
+                # The disk of the state, under the state's own name: whoever meets it first.
+                raise StateUnavailable(
+                    f"the last attempt cannot be remembered: {error}: check free space and "
+                    "permissions of the data directory"
+                ) from error
             self._last = last

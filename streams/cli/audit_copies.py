@@ -5,6 +5,7 @@ only where it has a verdict too many and something was skipped.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from streams.cli.audit_skipped import SkippedRecord, read_skipped
 from streams.cli.database import Connection, ledger_rows, rows
@@ -19,7 +20,7 @@ from streams.core.audit import (
 )
 from streams.core.audit_names import Identity
 from streams.core.instant import MINUTE_US, from_us
-from streams.core.skipped import without_skipped_copies
+from streams.core.skipped import Said, without_skipped_copies
 
 
 def identities_of(source: Connection, judgment: Judgment) -> list[Identity]:
@@ -38,8 +39,12 @@ def identities_of(source: Connection, judgment: Judgment) -> list[Identity]:
 def without_copies(
     source: Connection, skipped: Iterable[SkippedRecord], judgments: Sequence[Judgment]
 ) -> tuple[list[Judgment], list[Identity]]:
-    """The judgments with skipped copies left out, and the identity of each copy."""
-    said = [record.said for record in skipped if record.state == "done"]
+    """The judgments with skipped copies left out, and the identity of each copy.
+
+    What somebody named of a skipped record is a verdict too, and one too many once that row was
+    sent again and read.
+    """
+    said = [Said(record.event_id) for record in skipped if record.state == "done"]
     judged: list[Judgment] = []
     copies: list[Identity] = []
     for judgment in judgments:
@@ -50,6 +55,22 @@ def without_copies(
         else:
             judged.append(judgment)
     return judged, copies
+
+
+def told_as(copy: Identity, skipped: Iterable[SkippedRecord]) -> str:
+    """The verdict class that a copy's skip is told in."""
+    if all(record.named is None or record.event_id != str(copy.event_id) for record in skipped):
+        return "dead"
+    return "skipped conflict" if copy.kind == "conflict" else "skipped"
+
+
+def sent_again(skipped: Iterable[SkippedRecord], copies: Iterable[Identity]) -> list[SkippedRecord]:
+    """The decisions, with what came of those whose record somebody named."""
+    ids = {str(copy.event_id) for copy in copies}
+    return [
+        replace(record, sent_again=record.named is not None and record.event_id in ids)
+        for record in skipped
+    ]
 
 
 def copied(

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from streams.cli.audit_copies import identities_of, without_copies
+from streams.cli.audit_copies import identities_of, sent_again, told_as, without_copies
 from streams.cli.audit_open import open_minutes, read_floor
 from streams.cli.audit_report import AuditFinding, RegistryPart
 from streams.cli.audit_skipped import SkippedRecord, read_skipped
@@ -189,8 +189,8 @@ def look_at(
     classes: Counter[str] = Counter()
     for cell in cell_rows:
         classes[cell.name] += cell.tally.count
-    classes["dead"] -= len(copies)
-    return Look(judgments, second, classes, skipped, copies, again)
+    classes.subtract(told_as(copy, skipped) for copy in copies)
+    return Look(judgments, second, classes, sent_again(skipped, copies), copies, again)
 
 
 def _registry(source: Connection, span: Span) -> Readings:

@@ -37,6 +37,13 @@ class SkippedRecord:
     judged: bool
     """Whether its identity could be read, so that the skip is its verdict."""
     named: NamedSkip | None = None
+    sent_again: bool = False
+    """Whether what it was named as came once more and was read: that is its verdict then."""
+
+    @property
+    def event_id(self) -> str | None:
+        """Whose record it was: by a person's word, or else by its own."""
+        return self.said.event_id if self.named is None else self.named.event_id
 
     @property
     def unnamed(self) -> bool:
@@ -79,9 +86,10 @@ class SkippedRecord:
         )
         if self.named is not None:
             named = self.named
+            end = "sent again since, and judged by that" if self.sent_again else "not billed"
             text += (
                 f"; it was {named.tenant_id}/{named.event_key}, says {named.actor}: "
-                f"{named.reason} (receipt {named.receipt}); not billed"
+                f"{named.reason} (receipt {named.receipt}); {end}"
             )
         return text
 

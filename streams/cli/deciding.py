@@ -143,7 +143,10 @@ def _done(ledger: Connection, item: Row, act: Act, why: str) -> bool:
     """One transaction an item, with its receipt; False if another person was faster."""
     try:
         result = decision_rows(ledger, act.query, _values(item, act, why))[0]
-    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+    except (
+        psycopg.errors.InvalidParameterValue,  # what was decided just before leaves no room for it
+        psycopg.errors.ObjectNotInPrerequisiteState,
+    ) as error:
         [now] = _known(ledger, [item["parked_id"]])
         decided = f" ({decided_text(now)})" if now["decided_by"] else ""
         terminal.say(refused_text(item["parked_id"], error) + decided)

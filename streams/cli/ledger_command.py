@@ -50,8 +50,9 @@ def adopt(
     were under way count as in doubt, and nothing dated in the last 35 days is sent before
     `tailrace reconcile` has compared its hour. Done twice it changes nothing.
 
-    Workers notice by what they remember, on their disks and in the packed log. Where all of that
-    was lost together with the ledger, say so with --restored before the first worker starts.
+    Workers notice by what they remember, on their disks, in the packed log and in the consumer
+    group's offsets. Where all of that was lost together with the ledger, say so with --restored
+    before the first worker starts.
     """
     stack = resolve(directory)
     settings = stack.need("ledger_dsn")

@@ -74,7 +74,7 @@ def _copied(
     stack: Stack, ledger: Connection, source: str, recorded: list[Recorded]
 ) -> frozenset[str]:
     """Of which of them only copies were skipped; the registry tells, so it must have been read."""
-    skipped = {record.said.event_id for record in read_skipped(ledger)}
+    skipped = {record.event_id for record in read_skipped(ledger)}
     asked = [each for each in recorded if each.read and each.event_id in skipped]
     if not asked:
         return frozenset()

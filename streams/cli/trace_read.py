@@ -74,6 +74,8 @@ class Journey:
     parked: Rows = field(default_factory=list)
     named: Rows = field(default_factory=list)
     """The skipped record that somebody said it was."""
+    sent_again: bool = False
+    """Whether it came once more and was read: that is its verdict then."""
     copies: Rows = field(default_factory=list)
     """Those of the parked items that are skipped copies: no verdict on the identity."""
     levels: Rows = field(default_factory=list)
@@ -113,7 +115,8 @@ def read_journey(
     which = _which(journey)
     journey.parked = rows(ledger, "trace_parked", which)
     journey.named = rows(ledger, "trace_named", {**which, "kind": recorded.kind})
-    if recorded.event_id in copied:
+    journey.sent_again = recorded.event_id in copied
+    if journey.sent_again:
         journey.copies = [item for item in journey.parked if item["skip_receipt"] is not None]
     journey.entries = rows(ledger, "trace_entries", which)
     if journey.series is not None:
@@ -192,7 +195,7 @@ def _correct_by_facts(journey: Journey) -> None:
     if own:
         journey.verdict = own[0]["kind"]
         journey.basis = f"parked item {own[0]['parked_id']}"
-    elif journey.named:
+    elif journey.named and not journey.sent_again:
         named = journey.named[0]
         journey.verdict, journey.rule = "skipped", named["reason"]
         journey.basis = f"{named['actor']} (receipt {named['receipt']})"

@@ -63,7 +63,8 @@ def _verdict(journey: Journey) -> Iterator[Step]:
 def _skipped(journey: Journey) -> Iterator[Step]:
     for named in journey.named:
         place = f"{named['partition']}@{named['record_offset']}"
-        text = f"its record ({place}) was skipped, not billed; {named['actor']} named it"
+        end = "sent again since, and judged by that" if journey.sent_again else "not billed"
+        text = f"its record ({place}) was skipped, {end}; {named['actor']} named it"
         yield Step(named["named_us"], "skipped", text)
 
 

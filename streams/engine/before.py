@@ -5,7 +5,7 @@ goes on with what the ledger holds of the earlier ones: their ids stay known, so
 nothing. Whatever the ledger lacks is not remembered, and counts when the source sends it again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -53,6 +53,22 @@ class Before:
             raise LedgerSilent(f"whether the log continues that of topic id {topic_id}")
         return topic_id in self._told
 
+    def forgotten(self, continued: Collection[str]) -> list[str]:
+        """Earlier logs of which the ledger holds something and a table that was kept knows nothing.
+
+        A silent ledger names none: what the table has was settled with an answer.
+
+        Args:
+            continued: topic ids that were asked for when the table was made.
+        """
+        told = self._told or {}
+        return [each for each in told if told[each] >= 0 and each not in continued]
+
+    @property
+    def continued(self) -> tuple[str, ...]:
+        """Topic ids of all earlier logs, for a table that was made with what is known of them."""
+        return tuple(self._told or ())
+
     def remember(self, record: PackedRecord, topic_id: str) -> PackedRecord | None:
         """An earlier log's packed record as the present log knows it: its ids, and nothing else.
 
@@ -80,8 +96,13 @@ class Before:
 
         Args:
             since_ms: log append time from which on everything must be known.
+
+        Raises:
+            LedgerSilent: nobody can say now whether there is anything to remember.
         """
-        for topic_id, told in (self._told or {}).items():
+        if self._told is None:
+            raise LedgerSilent("which earlier logs this one continues")
+        for topic_id, told in self._told.items():
             if told < 0:
                 continue
             newest = self._covered.get(topic_id, Coverage()).newest()

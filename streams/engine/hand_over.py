@@ -118,7 +118,8 @@ class HandOver:
                 return None
         plan = assigned.isolation.plan(table.applied, offset, records[-1].offset)
         if isinstance(plan, Held):
-            self.given_up(table.log, records[0], plan.reason)
+            if not plan.decided:
+                self.given_up(table.log, records[0], plan.reason)
             self.group.hold(assigned, plan.reason)
             return None
         return plan

@@ -32,6 +32,8 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Offset handed over alone; -1 when it was a whole chunk."""
     tries: int = 0
     """How many workers tried that offset alone."""
+    decided: bool = False
+    """A person's decision has let it be tried again already, and it is tried so once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Held:
     """Hand nothing over: a person has to look at the first record."""
 
     reason: str
+    decided: bool = False
+    """The decision on it did not help, so nobody is to be asked for one."""
 
 
 Plan = Whole | Alone | Held
@@ -81,7 +85,10 @@ class Isolation:
 
     def at(self, applied: int) -> Mark | None:
         """What a commit without progress must leave as it is."""
-        return self._mark if self._mark is not None and self._mark.applied == applied else None
+        if self._mark is not None and self._mark.applied == applied:
+            return self._mark
+        # Between two records handed over alone: the mark is of the one that was settled.
+        return self.after(applied)
 
     def plan(self, applied: int, offset: int, last: int) -> Plan:
         """What to do with a chunk.
@@ -115,14 +122,15 @@ class Isolation:
         """What is left of it when the partition goes on, because a person has decided so.
 
         A record that was given up is tried again as it was last, undecoded: whatever was decided on
-        it, decoding it has killed. Anything else is forgotten.
+        it, decoding it has killed. Once: the decision stands for ever, and would end worker after
+        worker. Anything else is forgotten.
         """
         mark = self._mark
         if mark is None or mark.trying < 0 or mark.tries < HOLD_FROM_TRY - 1:
             return Isolation(None)
-        return Isolation(
-            replace_mark(mark, applied=mark.applied, trying=mark.trying, tries=SUSPECT_FROM_TRY - 1)
-        )
+        if mark.decided:
+            return Isolation(mark)
+        return Isolation(msgspec.structs.replace(mark, tries=SUSPECT_FROM_TRY - 1, decided=True))
 
     def undone(self, before: Mark | None) -> None:
         """The mark was taken back: what stopped the chunk was no record of it."""
@@ -130,17 +138,23 @@ class Isolation:
         self._marked_here = False
 
     def _alone(self, mark: Mark, applied: int, offset: int) -> Plan:
-        tries = mark.tries + 1 if mark.trying == offset and mark.applied == applied else 1
+        again = mark.trying == offset and mark.applied == applied
+        tries = mark.tries + 1 if again else 1
+        if tries >= HOLD_FROM_TRY and mark.decided:
+            return Held(
+                f"the record at offset {offset} ended workers even after it was decided to skip "
+                "it, so it is tried no more. Once there are workers that it does not end: stop all "
+                "of this group, remove its offset of this partition (`kafka-consumer-groups "
+                "--delete-offsets`; positions are never read from there), start the new ones",
+                decided=True,
+            )
         if tries >= HOLD_FROM_TRY:
             return Held(
                 f"the record at offset {offset} ended {mark.tries} workers, the last "
                 f"{HOLD_FROM_TRY - SUSPECT_FROM_TRY} of them although it was not decoded: "
                 "`tailrace held skip` tries it again, undecoded, as a dead letter"
             )
-        tried = replace_mark(mark, applied=applied, trying=offset, tries=tries)
+        tried = msgspec.structs.replace(
+            mark, applied=applied, trying=offset, tries=tries, decided=again and mark.decided
+        )
         return Alone(tried, suspect=tries >= SUSPECT_FROM_TRY)
-
-
-def replace_mark(mark: Mark, *, applied: int, trying: int, tries: int) -> Mark:
-    """A mark for the next record handed over alone."""
-    return msgspec.structs.replace(mark, applied=applied, trying=trying, tries=tries)

@@ -20,7 +20,6 @@ from streams.engine.before import CONTINUE, Before, LedgerSilent
 from streams.engine.data_dir import quarantine
 from streams.engine.errors import (
     LogRecreated,
-    LogRefused,
     PartitionCountChanged,
     RecoveryCancelled,
     RecoveryGap,
@@ -96,6 +95,8 @@ class _Attempt:
     def run(self) -> PartitionTable:
         table = self._opened()
         try:
+            if table.meta.complete and (lacks := self._before.forgotten(table.meta.continued)):
+                table = self._aside(table, f"made before its log was to continue others: {lacks}")
             if table.meta.complete:
                 try:
                     self._warm(table)
@@ -133,7 +134,7 @@ class _Attempt:
         )
         try:
             table = self._identified(table)  # first: what is another's is given back as it was
-        except LogRefused:
+        except BaseException:  # also when the ledger is silent and it is tried again
             table.close()
             raise
         acknowledged = max(table.meta.acknowledged, self._acknowledged)
@@ -148,11 +149,17 @@ class _Attempt:
         shutil.rmtree(self._path)
         return self._opened()
 
+    def _aside(self, table: PartitionTable, reason: str) -> PartitionTable:
+        table.close()
+        quarantine(self._path, reason)
+        return self._opened()
+
     def _identified(self, table: PartitionTable) -> PartitionTable:
         meta = table.meta
         if meta.topic_id != self._log.topic_id:
             if self._before.continues(meta.topic_id):
-                return self._emptied(table)
+                # Kept: where the packed log is lost too, nothing else remembers the log before.
+                return self._aside(table, f"of the log before, topic id {meta.topic_id}")
             raise LogRecreated(
                 f"{self._log}: the state here is of another topic of that name, id "
                 f"{meta.topic_id}; nothing is read. Either this data directory belongs to another "
@@ -284,6 +291,10 @@ class _Attempt:
         if table.meta.complete:
             return
         table.flush()
-        acknowledged = min(table.meta.acknowledged, table.applied)
-        meta = msgspec.structs.replace(table.meta, complete=True, acknowledged=acknowledged)
+        meta = msgspec.structs.replace(
+            table.meta,
+            complete=True,
+            acknowledged=min(table.meta.acknowledged, table.applied),
+            continued=self._before.continued,
+        )
         table.replace(lambda _: None, meta)

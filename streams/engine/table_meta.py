@@ -55,6 +55,8 @@ class Meta(msgspec.Struct, frozen=True):
     """Next offset of the packed log to read at recovery."""
     confirmed: int = -1
     """Greatest offset that any worker so far knew the ledger to have, by the packed log."""
+    continued: tuple[str, ...] = ()
+    """Topic ids of the earlier logs that were asked for when the table was made."""
 
     @property
     def log(self) -> LogId:

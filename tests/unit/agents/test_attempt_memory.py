@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from streams.adapters.attempt_file import NAME, AttemptFile
 from streams.agents.attempt_memory import AttemptMemory
 from streams.core.lane import Claim, LastAttempt, Settlement, Standing
+from streams.engine.errors import StateUnavailable
 from streams.ports import LedgerUnavailableError
 from tests.unit.agents.lanes import NOW_US, claim
 
@@ -89,6 +92,40 @@ async def test_a_ledger_that_is_away_says_nothing(file: AttemptFile) -> None:
     memory = AttemptMemory(ledger, file)
     assert not await memory.stands()
     assert memory.went_back is None
+
+
+async def test_an_answer_that_was_overtaken_by_a_claim_takes_nothing_back(
+    file: AttemptFile,
+) -> None:
+    """Two loops ask and lend beside each other."""
+    ledger = Ledger(FIRST)
+    memory = AttemptMemory(ledger, file)
+    assert await memory.stands()
+    ledger.claims = [claim(8, now_us=NOW_US + 5)]
+    answer = ledger.attempt_stands
+
+    async def overtaken(last: LastAttempt | None) -> Standing:
+        answered = await answer(last)
+        await memory.claim("w1", 2, 60)
+        return answered
+
+    with patch.object(ledger, "attempt_stands", overtaken):
+        assert await memory.stands()
+    assert file.read() == SECOND
+    assert not await memory.stands(), "a ledger that has lost just that one is found out"
+
+
+async def test_a_full_disk_is_the_states_fault_and_nothing_is_lent(file: AttemptFile) -> None:
+    ledger = Ledger()
+    ledger.claims = [claim(8, now_us=NOW_US + 5)]
+    memory = AttemptMemory(ledger, file)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        patch.object(file, "write", side_effect=full),
+        pytest.raises(StateUnavailable, match=r"No space left.*: check free space"),
+    ):
+        await memory.claim("w1", 2, 60)
+    assert memory.note() == ""
 
 
 async def test_the_newest_note_of_others_counts(file: AttemptFile) -> None:

@@ -184,6 +184,61 @@ async def test_a_silent_ledger_is_asked_until_it_answers(world_of: Worlds, begin
     assert at_the_ledger(world) == units(NEXT)
 
 
+async def test_a_silent_ledger_does_not_say_that_there_was_no_log_before(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of(USES)
+    await lived(world, begin)
+    make_anew(world, USES)
+    adopt(world, TOPIC_ID)
+    answer, asked = world.before, 0
+
+    def slow() -> Any:
+        nonlocal asked
+        asked += 1
+        return answer() if asked > 2 else None
+
+    world.lose_disk()
+    world.broker.packed.clear()
+    world.before = slow
+    with pytest.raises(RecoveryGap, match="the log before"):
+        world.recovered()
+
+
+async def test_a_table_that_began_before_it_was_adopted_is_not_gone_on_with(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of(USES)
+    await lived(world, begin)
+    make_anew(world, USES)
+    world.lose_disk()
+    packed, world.broker.packed = world.broker.packed, []
+    world.recovered().close()
+    adopt(world, TOPIC_ID)
+    with pytest.raises(RecoveryGap, match="the log before"):
+        world.recovered()
+    world.broker.packed = packed
+    await worked(world, begin)
+    assert at_the_ledger(world) == 0
+
+
+async def test_what_remembers_the_log_before_is_set_aside_and_never_deleted(
+    world_of: Worlds, begin: Any
+) -> None:
+    world = world_of(USES)
+    await lived(world, begin)
+    world.broker.packed.clear()
+    make_anew(world, USES)
+    adopt(world, TOPIC_ID)
+    with pytest.raises(RecoveryGap, match="the log before"):
+        world.recovered()
+    with pytest.raises(RecoveryGap, match="the log before"):
+        world.recovered()
+    aside = next((world.root / "tables").glob("*.corrupt-*"))
+    assert aside.name.endswith(".corrupt-1"), "the second try had nothing to set aside"
+    assert list(aside.glob("*.sst")) or list(aside.glob("*.log"))
+
+
 REMEMBER = Before.remember
 
 

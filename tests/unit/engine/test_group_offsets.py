@@ -13,7 +13,7 @@ from streams.engine.assigned import Assigned
 from streams.engine.fail_stop import FailStop
 from streams.engine.group import Group
 from streams.engine.group_offsets import Carried, GroupOffsets, carried
-from streams.engine.poison import Isolation, Mark
+from streams.engine.poison import SINGLE_FROM_START, Isolation, Mark
 
 
 @dataclass
@@ -80,6 +80,20 @@ def test_a_note_leaves_the_mark_of_a_chunk_that_was_not_settled(
     offsets.commit([one], wait=False)
     notes.append("second")
     assert offsets.mark(one, mark)
+    offsets.commit([one], wait=False)
+    assert carried(consumer.offsets[0].metadata) == Carried(mark, "second")
+    offsets.ask(one)
+    assert carried(consumer.offsets[0].metadata) == Carried(mark, "second")
+
+
+def test_a_note_leaves_the_mark_between_two_records_handed_over_alone(
+    offsets: GroupOffsets, consumer: Consumer, notes: list[str]
+) -> None:
+    mark = Mark(7, SINGLE_FROM_START, 99, trying=8, tries=1)
+    one = at(8, mark)
+    offsets.commit([one], wait=False)
+    assert carried(consumer.offsets[0].metadata) == Carried(mark, "first")
+    notes.append("second")
     offsets.commit([one], wait=False)
     assert carried(consumer.offsets[0].metadata) == Carried(mark, "second")
     offsets.ask(one)

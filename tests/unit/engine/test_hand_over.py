@@ -41,3 +41,13 @@ def test_a_record_that_is_given_up_is_told_before_its_partition_is_held(
 def test_a_healthy_record_is_told_to_nobody(told: list[tuple[object, ...]]) -> None:
     assert isinstance(plan(told, None), Whole)
     assert told == []
+
+
+def test_a_record_whose_decision_did_not_help_is_held_without_asking_for_another(
+    told: list[tuple[object, ...]],
+) -> None:
+    """Noted, it would go on at once: its decision stands for ever."""
+    assert plan(told, Mark(9, 3, 99, trying=10, tries=4, decided=True)) is None
+    ((what, reason),) = told
+    assert what == "held"
+    assert "even after it was decided to skip it" in str(reason)

@@ -98,7 +98,7 @@ def test_a_record_that_kills_even_when_parked_holds_its_partition() -> None:
 
 
 def test_a_partition_that_goes_on_by_decision_tries_its_record_undecoded_and_twice() -> None:
-    """Whole and decoded it would kill as often as at first; for ever, it would be no decision."""
+    """Whole and decoded it would kill as often as at first."""
     partition = Partition(end=299)
     partition.run(lambda offset, _: offset == 42)
     before = partition.deaths
@@ -107,11 +107,44 @@ def test_a_partition_that_goes_on_by_decision_tries_its_record_undecoded_and_twi
     assert partition.held
     assert partition.deaths == before + 2
 
+
+def test_a_record_that_was_decided_on_is_a_dead_letter_where_it_kills_no_more_undecoded() -> None:
+    partition = Partition(end=299)
+    partition.run(lambda offset, _: offset == 42)
+    before = partition.deaths
     partition.resume()
     partition.run(lambda offset, suspect: offset == 42 and not suspect)
     assert partition.suspects == [42]
-    assert partition.deaths == before + 2
+    assert partition.deaths == before
     assert partition.applied == 299
+
+
+def test_a_decision_that_stands_for_ever_lets_a_record_kill_once_more_and_never_again() -> None:
+    """Whoever holds it next is told of the decision as well, and goes on at once."""
+    partition = Partition(end=299)
+    partition.run(lambda offset, _: offset == 42)
+    before = partition.deaths
+    for _ in range(20):
+        partition.resume()
+        partition.run(lambda offset, _: offset == 42)
+    assert partition.held
+    assert partition.deaths == before + 2
+    plan = Isolation(carried(partition.metadata).mark).plan(41, 42, 141)
+    assert isinstance(plan, Held)
+    assert plan.decided
+    assert "even after it was decided to skip it" in plan.reason
+
+
+def test_the_next_record_that_kills_has_a_decision_of_its_own() -> None:
+    partition = Partition(end=299)
+    partition.run(lambda offset, _: offset == 42)
+    partition.resume()
+    partition.run(lambda offset, suspect: offset == 43 or (offset == 42 and not suspect))
+    assert (partition.held, partition.applied) == (True, 42)
+    before = partition.deaths
+    partition.resume()
+    partition.run(lambda offset, suspect: offset == 43 and not suspect)
+    assert (partition.deaths, partition.applied) == (before, 299)
 
 
 def test_what_was_held_for_another_reason_goes_on_as_if_nothing_had_been() -> None:
