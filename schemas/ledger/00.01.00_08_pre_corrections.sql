@@ -76,6 +76,25 @@ BEGIN
 END
 $$;
 
+-- Whether Stripe may hold a request that no attempt is known to have counted. One that was rejected
+-- for good holds nothing, whatever was thought of it before.
+CREATE FUNCTION ledger.in_doubt(m ledger.meter_event) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') $$;
+
+-- Whether the request's cell waits for Stripe's sums since the ledger went back: the lost one may
+-- have sent the same amount in another request.
+CREATE FUNCTION ledger.awaits_sums(m ledger.meter_event) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM ledger.doubt d
+                   WHERE d.customer = m.customer AND d.event_name = m.event_name
+                     AND d.window_start <= m.window_start AND d.window_end > m.window_start
+                     AND d.settled_at IS NULL AND d.reason LIKE 'ledger_adopted%');
+END
+$$;
+
 -- Dead requests that Stripe surely never executed end once corrections take back what they hold,
 -- each by itself or all of a window: whichever came first, death or correction. The lanes are
 -- locked. Where a restored ledger may have sent them, Stripe's sums tell first.
@@ -94,12 +113,7 @@ BEGIN
               WHERE u.corrects AND u.lane_id = ANY (lanes)) AS c
         JOIN ledger.meter_event m USING (lane_id, window_start, window_end)
         WHERE m.state = 'dead'
-          AND (NOT m.possibly_executed OR m.rejected_at IS NOT NULL AND m.dead_kind = 'refused')
-          AND NOT EXISTS (SELECT FROM ledger.doubt d
-                          WHERE d.customer = m.customer AND d.event_name = m.event_name
-                            AND d.window_start <= m.window_start
-                            AND d.window_end > m.window_start
-                            AND d.settled_at IS NULL AND d.reason LIKE 'ledger_adopted%')
+          AND NOT ledger.in_doubt(m) AND NOT ledger.awaits_sums(m)
         GROUP BY m.lane_id, m.window_start, m.window_end
     LOOP
         left_over := '{}';

@@ -509,10 +509,11 @@ CREATE FUNCTION ledger.redrive_course(m ledger.meter_event, proof text) RETURNS 
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE
-        WHEN m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN CASE
+        WHEN ledger.in_doubt(m) THEN CASE
             -- Whatever a person believes of it: the same identifier cannot count twice. One that
-            -- Stripe took back is spent.
-            WHEN m.rejected_at IS NULL
+            -- Stripe took back is spent; and of a ledger that went back another identifier may have
+            -- counted the amount.
+            WHEN m.rejected_at IS NULL AND NOT ledger.awaits_sums(m)
                  AND now() < m.first_attempt_at + ledger.interval_setting('doubt_resend')
                  AND NOT coalesce(m.deadline_at <= now(), false)
                  AND NOT ledger.request_changed(m) THEN 'resend'
@@ -538,14 +539,16 @@ REVOKE ALL ON FUNCTION ledger.guard_proposal(),
     ledger.propose_correction(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text, text),
     ledger.reject_proposal(bigint, text), ledger.request_changed(ledger.meter_event),
-    ledger.redrive_course(ledger.meter_event, text)
+    ledger.redrive_course(ledger.meter_event, text), ledger.in_doubt(ledger.meter_event),
+    ledger.awaits_sums(ledger.meter_event)
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.lp(text),
     ledger.period_standing(text, text, timestamptz), ledger.needs_four_eyes(text, numeric, numeric),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
-    ledger.request_changed(ledger.meter_event), ledger.redrive_course(ledger.meter_event, text)
+    ledger.request_changed(ledger.meter_event), ledger.redrive_course(ledger.meter_event, text),
+    ledger.in_doubt(ledger.meter_event), ledger.awaits_sums(ledger.meter_event)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),

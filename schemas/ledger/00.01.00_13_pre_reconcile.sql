@@ -356,7 +356,13 @@ BEGIN
     IF lane IS NULL OR c.customer IS NULL OR c.in_flight > 0 OR NOT c.ready
        OR c.recorded <> r.recorded OR json_array_length(c.doubtful) > 0
        OR coalesce((SELECT sum((d ->> 1)::bigint) FROM json_array_elements(c.reported) AS d
-                    WHERE (d ->> 0)::bigint = ANY (r.requests)), 0) <> r.units THEN
+                    WHERE (d ->> 0)::bigint = ANY (r.requests)), 0) <> r.units
+       OR NOT r.requests <@ ARRAY(SELECT (d ->> 0)::bigint
+                                  FROM json_array_elements(c.reported) AS d)
+       -- What a ledger forgot that went back is compared, not freed along with this.
+       OR cardinality(c.waiting_entries) > 0
+       OR EXISTS (SELECT FROM unnest(c.reasons) AS reason
+                  WHERE reason LIKE 'ledger_adopted%') THEN
         RETURN 'moved';
     END IF;
     INSERT INTO ledger.rejection (event_id, idempotency_key, code, identifier, message,
@@ -455,8 +461,11 @@ BEGIN
     PERFORM pg_advisory_xact_lock(ledger.mapping_lock_key());
     IF NOT EXISTS (SELECT FROM ledger.halt
                    WHERE kind = 'ledger_went_back' AND lifted_at IS NULL)
-       -- Declared twice in the same words it is the same restore.
-       AND (NOT declared OR EXISTS (SELECT FROM ledger.adoption a WHERE a.reason = why)) THEN
+       -- Declared twice in the same words it is the same restore, until something is sent.
+       AND (NOT declared OR EXISTS (
+           SELECT FROM ledger.adoption a
+           WHERE a.reason = why AND NOT EXISTS (SELECT FROM ledger.attempt t
+                                                WHERE t.started_at > a.adopted_at))) THEN
         RETURN NULL;
     END IF;
     PERFORM FROM ledger.lane l

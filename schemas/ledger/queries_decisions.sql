@@ -13,7 +13,7 @@ SELECT p.parked_id, p.kind, p.reason, p.state, p.source, p.tenant_id, p.metric,
        period.units::text AS period_units,
        ledger.needs_four_eyes(p.metric, p.units, period.alone_units) AS four_eyes,
        m.customer, m.event_name, m.value, m.timestamp_s, m.identifier, m.generation,
-       m.state AS request_state, m.possibly_executed,
+       m.state AS request_state, m.possibly_executed, ledger.in_doubt(m) AS doubtful,
        CASE WHEN m.state = 'dead' THEN ledger.redrive_course(m, NULL) END AS course
 FROM ledger.parked p
 LEFT JOIN ledger.log l USING (log_id)
@@ -85,7 +85,7 @@ WHERE e.entry_id = %(entry)s;
 -- Dead items by number, or the open ones by cause, tenant and time; each with its course.
 SELECT p.parked_id, p.state, p.reason, p.decided_by, ledger.us(p.decided_at) AS decided_us, p.why,
        p.units::text AS units, m.meter_event_id, m.customer, m.event_name, m.identifier,
-       m.timestamp_s, m.possibly_executed AND m.rejected_at IS NULL AS doubtful,
+       m.timestamp_s, ledger.in_doubt(m) AS doubtful,
        CASE WHEN m.state = 'dead' THEN ledger.redrive_course(m, %(proof)s) ELSE 'no_request' END
            AS course
 FROM ledger.parked p LEFT JOIN ledger.meter_event m USING (meter_event_id)

@@ -1676,6 +1676,25 @@ BEGIN
 END
 $$;
 
+-- Whether Stripe may hold a request that no attempt is known to have counted. One that was rejected
+-- for good holds nothing, whatever was thought of it before.
+CREATE FUNCTION ledger.in_doubt(m ledger.meter_event) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') $$;
+
+-- Whether the request's cell waits for Stripe's sums since the ledger went back: the lost one may
+-- have sent the same amount in another request.
+CREATE FUNCTION ledger.awaits_sums(m ledger.meter_event) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM ledger.doubt d
+                   WHERE d.customer = m.customer AND d.event_name = m.event_name
+                     AND d.window_start <= m.window_start AND d.window_end > m.window_start
+                     AND d.settled_at IS NULL AND d.reason LIKE 'ledger_adopted%');
+END
+$$;
+
 -- Dead requests that Stripe surely never executed end once corrections take back what they hold,
 -- each by itself or all of a window: whichever came first, death or correction. The lanes are
 -- locked. Where a restored ledger may have sent them, Stripe's sums tell first.
@@ -1694,12 +1713,7 @@ BEGIN
               WHERE u.corrects AND u.lane_id = ANY (lanes)) AS c
         JOIN ledger.meter_event m USING (lane_id, window_start, window_end)
         WHERE m.state = 'dead'
-          AND (NOT m.possibly_executed OR m.rejected_at IS NOT NULL AND m.dead_kind = 'refused')
-          AND NOT EXISTS (SELECT FROM ledger.doubt d
-                          WHERE d.customer = m.customer AND d.event_name = m.event_name
-                            AND d.window_start <= m.window_start
-                            AND d.window_end > m.window_start
-                            AND d.settled_at IS NULL AND d.reason LIKE 'ledger_adopted%')
+          AND NOT ledger.in_doubt(m) AND NOT ledger.awaits_sums(m)
         GROUP BY m.lane_id, m.window_start, m.window_end
     LOOP
         left_over := '{}';
@@ -2340,10 +2354,11 @@ CREATE FUNCTION ledger.redrive_course(m ledger.meter_event, proof text) RETURNS 
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE
-        WHEN m.possibly_executed AND (m.rejected_at IS NULL OR m.dead_kind <> 'refused') THEN CASE
+        WHEN ledger.in_doubt(m) THEN CASE
             -- Whatever a person believes of it: the same identifier cannot count twice. One that
-            -- Stripe took back is spent.
-            WHEN m.rejected_at IS NULL
+            -- Stripe took back is spent; and of a ledger that went back another identifier may have
+            -- counted the amount.
+            WHEN m.rejected_at IS NULL AND NOT ledger.awaits_sums(m)
                  AND now() < m.first_attempt_at + ledger.interval_setting('doubt_resend')
                  AND NOT coalesce(m.deadline_at <= now(), false)
                  AND NOT ledger.request_changed(m) THEN 'resend'
@@ -2369,14 +2384,16 @@ REVOKE ALL ON FUNCTION ledger.guard_proposal(),
     ledger.propose_correction(text, text, timestamptz, bigint, text, text, uuid, text),
     ledger.lock_open_proposal(bigint, text), ledger.approve_proposal(bigint, text, text),
     ledger.reject_proposal(bigint, text), ledger.request_changed(ledger.meter_event),
-    ledger.redrive_course(ledger.meter_event, text)
+    ledger.redrive_course(ledger.meter_event, text), ledger.in_doubt(ledger.meter_event),
+    ledger.awaits_sums(ledger.meter_event)
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     ledger.place_amount(text, text, integer, timestamptz, timestamptz, timestamptz, text),
     ledger.correction_limit(text), ledger.lp(text),
     ledger.period_standing(text, text, timestamptz), ledger.needs_four_eyes(text, numeric, numeric),
     ledger.plan_correction(text, text, timestamptz, bigint, text, text),
-    ledger.request_changed(ledger.meter_event), ledger.redrive_course(ledger.meter_event, text)
+    ledger.request_changed(ledger.meter_event), ledger.redrive_course(ledger.meter_event, text),
+    ledger.in_doubt(ledger.meter_event), ledger.awaits_sums(ledger.meter_event)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION
     ledger.correct(text, text, timestamptz, bigint, text, text, uuid, text),
@@ -3147,7 +3164,13 @@ BEGIN
     IF lane IS NULL OR c.customer IS NULL OR c.in_flight > 0 OR NOT c.ready
        OR c.recorded <> r.recorded OR json_array_length(c.doubtful) > 0
        OR coalesce((SELECT sum((d ->> 1)::bigint) FROM json_array_elements(c.reported) AS d
-                    WHERE (d ->> 0)::bigint = ANY (r.requests)), 0) <> r.units THEN
+                    WHERE (d ->> 0)::bigint = ANY (r.requests)), 0) <> r.units
+       OR NOT r.requests <@ ARRAY(SELECT (d ->> 0)::bigint
+                                  FROM json_array_elements(c.reported) AS d)
+       -- What a ledger forgot that went back is compared, not freed along with this.
+       OR cardinality(c.waiting_entries) > 0
+       OR EXISTS (SELECT FROM unnest(c.reasons) AS reason
+                  WHERE reason LIKE 'ledger_adopted%') THEN
         RETURN 'moved';
     END IF;
     INSERT INTO ledger.rejection (event_id, idempotency_key, code, identifier, message,
@@ -3246,8 +3269,11 @@ BEGIN
     PERFORM pg_advisory_xact_lock(ledger.mapping_lock_key());
     IF NOT EXISTS (SELECT FROM ledger.halt
                    WHERE kind = 'ledger_went_back' AND lifted_at IS NULL)
-       -- Declared twice in the same words it is the same restore.
-       AND (NOT declared OR EXISTS (SELECT FROM ledger.adoption a WHERE a.reason = why)) THEN
+       -- Declared twice in the same words it is the same restore, until something is sent.
+       AND (NOT declared OR EXISTS (
+           SELECT FROM ledger.adoption a
+           WHERE a.reason = why AND NOT EXISTS (SELECT FROM ledger.attempt t
+                                                WHERE t.started_at > a.adopted_at))) THEN
         RETURN NULL;
     END IF;
     PERFORM FROM ledger.lane l

@@ -84,8 +84,8 @@ def redrive(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     A dry run; --yes does it, with a receipt a line as it is done. A request that would be the same
     keeps its identifier, so that Stripe counts it once whatever it holds: also one in doubt, for
-    most of a day. After that it needs --proof, and Stripe's own sum must not speak against it.
-    Exit 1 if one is refused.
+    most of a day. After that it needs --proof, and Stripe's own sum must have stood still without
+    room for it. Exit 1 if one is refused.
     """
     filters = {"cause": cause, "tenant": tenant, "from": from_text, "to": to_text}
     _check_selection(items, filters, proof)

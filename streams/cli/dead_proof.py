@@ -4,7 +4,6 @@ A request in doubt that gets a new identifier counts twice if Stripe holds the f
 person reads sums wrongly sooner or later. So the sum is read again, right before.
 """
 
-from decimal import Decimal
 from typing import Any
 
 from streams.cli.database import Connection, reconcile_rows
@@ -13,7 +12,8 @@ from streams.cli.reconcile_plan import Line, plain
 from streams.cli.reconcile_run import Asked, compare_cells
 from streams.cli.reconcile_stripe import DAY_S, day_of
 from streams.cli.stack import Stack
-from streams.core.instant import SECOND_US
+from streams.core.instant import SECOND_US, wire_text
+from streams.core.reconcile import Wait, has_room
 
 
 def check_absent(ledger: Connection, stack: Stack, row: dict[str, Any]) -> str:
@@ -32,27 +32,50 @@ def check_absent(ledger: Connection, stack: Stack, row: dict[str, Any]) -> str:
     start_s = day_of(row["timestamp_s"] * SECOND_US)
     asked = Asked(row["customer"], row["event_name"], range(start_s, start_s + DAY_S))
     limits = reconcile_rows(ledger, "limits")[0]
-    found = compare_cells(ledger, settings, asked, limits).lines
-    line = next((line for line in found if _is_of(line, row["meter_event_id"])), None)
-    number, units = row["parked_id"], Decimal(row["units"])
+    comparison = compare_cells(ledger, settings, asked, limits)
+    found = (line for line in comparison.lines if _is_of(line, row["meter_event_id"]))
+    line = next(found, None)
+    number = row["parked_id"]
     if line is None:
         raise UsageProblemError(
             f"{number}: Stripe's sum of its hour could not be read, so nothing was changed",
             fix=f"`tailrace reconcile --customer {row['customer']}` says why",
         )
-    surplus = line.observed - line.side.figures.recorded
-    if surplus != 0 and (surplus > 0) == (units > 0) and abs(surplus) >= abs(units):
+    _refuse_unproven(line, number, comparison.at_us, comparison.still_us)
+    if has_room(line.side.figures, line.observed, row["meter_event_id"]):
+        surplus = line.observed - line.side.figures.recorded
         raise UsageProblemError(
             f"{number}: Stripe's sum of {line.subject} is {plain(line.observed)}, {plain(surplus)} "
-            f"beyond what it confirmed: it may well hold these {units} units, so nothing was "
-            "changed",
+            f"beyond what it confirmed: it may well hold these {row['units']} units, so nothing "
+            "was changed",
             fix="`tailrace reconcile` settles it by the sums; if somebody else wrote there, take "
             "that out at Stripe first",
         )
     return (
         f"Stripe's sum of {line.subject} is {plain(line.observed)}: it has no room for the "
-        f"{units} units of {number}"
+        f"{row['units']} units of {number}"
     )
+
+
+def _refuse_unproven(line: Line, number: int, now_us: int, still_us: int) -> None:
+    """A sum proves no absence while it may still grow, nor where the ledger forgot what it sent.
+
+    Raises:
+        UsageProblemError: so it is.
+    """
+    figures, why = line.side.figures, ""
+    quiet_us = figures.quiet_from_us + still_us
+    if figures.adopted:
+        why = "cannot tell its requests apart: the ledger went back, and the lost one sent others"
+    elif isinstance(line.decision, Wait):
+        why = f"proves nothing yet: {line.next_step}"
+    elif now_us < quiet_us:
+        why = f"proves nothing yet: its last attempt is too young: not before {wire_text(quiet_us)}"
+    if why:
+        raise UsageProblemError(
+            f"{number}: Stripe's sum of {line.subject} {why}; nothing was changed",
+            fix="`tailrace reconcile` reads it again, and settles what it proves",
+        )
 
 
 def _is_of(line: Line, meter_event_id: int) -> bool:

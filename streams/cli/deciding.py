@@ -20,6 +20,11 @@ from streams.cli.document import instant_text
 from streams.cli.errors import FINDING, UsageProblemError
 
 Row = dict[str, Any]
+REFUSALS = (
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+)
+"""How the ledger says that it will not."""
 AGREE, AGREED = "agree to", "agreed to"
 """What approving a large amount is while another login must approve it as well."""
 
@@ -121,10 +126,7 @@ def _rehearse(ledger: Connection, items: Sequence[Row], act: Act, why: str) -> l
                 result = decision_rows(ledger, act.query, _values(item, act, why))[0]
                 verb = AGREE if _agrees(result) else act.verb
                 planned.append(f"{verb} {act.effect(ledger, item, result)}")
-        except (
-            psycopg.errors.InvalidParameterValue,
-            psycopg.errors.ObjectNotInPrerequisiteState,
-        ) as error:
+        except REFUSALS as error:
             codes.add(explain(error).exit_code)
             decided = f" ({decided_text(item)})" if item["decided_by"] else ""
             terminal.say(refused_text(item["parked_id"], error) + decided)
@@ -140,13 +142,10 @@ def _agrees(result: Row) -> bool:
 
 
 def _done(ledger: Connection, item: Row, act: Act, why: str) -> bool:
-    """One transaction an item, with its receipt; False if another person was faster."""
+    """One transaction an item, with its receipt; False if another person or item was faster."""
     try:
         result = decision_rows(ledger, act.query, _values(item, act, why))[0]
-    except (
-        psycopg.errors.InvalidParameterValue,  # what was decided just before leaves no room for it
-        psycopg.errors.ObjectNotInPrerequisiteState,
-    ) as error:
+    except REFUSALS as error:
         [now] = _known(ledger, [item["parked_id"]])
         decided = f" ({decided_text(now)})" if now["decided_by"] else ""
         terminal.say(refused_text(item["parked_id"], error) + decided)

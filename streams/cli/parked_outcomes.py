@@ -112,7 +112,8 @@ def _dead_outcomes(parked: Row, attempts: list[Row]) -> Iterator[Outcome]:
         return
     proof = " --proof …" if parked["course"] == "doubtful" else ""
     yield f"tailrace dead redrive {number}{proof} --reason … --yes", advice
-    if parked["course"] in {"resend", "supersede"}:
+    # A correction ends none that Stripe may hold: it would wait behind it.
+    if parked["course"] in {"resend", "supersede"} and not parked["doubtful"]:
         yield _opposite(parked, "or never bill it", "")
 
 

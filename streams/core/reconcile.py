@@ -12,7 +12,7 @@ somebody else's usage or an unknown rejection: it is reported and never correcte
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final, Literal, NamedTuple, assert_never
 
@@ -163,6 +163,20 @@ def decide(figures: Figures, readings: Sequence[Reading], still_us: int) -> Deci
             assert_never(unreachable)
     moving = _moving(figures, readings, still_us)
     return moving or taken or _settled(figures, int(observed) - figures.recorded)
+
+
+def has_room(figures: Figures, observed: Decimal, meter_event_id: int) -> bool:
+    """Whether Stripe's sum may hold this request in doubt, alone or beside others of its cell.
+
+    A sum that nothing here explains has room where it goes beyond what the others can take back.
+    """
+    (own,) = (event for event in figures.doubtful if event.meter_event_id == meter_event_id)
+    others = replace(figures, doubtful=tuple(e for e in figures.doubtful if e is not own))
+    sums, excess = _sums(others.doubtful), observed - figures.recorded
+    if len(sums) <= SUMS_MAX and (excess in sums or excess - own.units in sums):
+        return excess - own.units in sums
+    low, high = _bounds(others)
+    return excess - own.units >= low if own.units > 0 else excess - own.units <= high
 
 
 def _moving(figures: Figures, readings: Sequence[Reading], still_us: int) -> Wait | None:

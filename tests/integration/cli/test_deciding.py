@@ -11,6 +11,8 @@ import pytest
 from streams.cli import deciding
 from streams.core.instant import LAST_US
 from tests.integration.cli.conftest import Ran, World, new_key
+from tests.integration.cli.pipeline import Doubt
+from tests.integration.cli.test_reconcile import a_day_passes
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
@@ -299,18 +301,69 @@ def doubt_of_yesterday(world: World) -> None:
         admin.execute("ALTER TABLE ledger.meter_event ENABLE TRIGGER frozen")
 
 
-def test_a_proof_that_stripes_own_sum_contradicts_sends_nothing(world: World) -> None:
-    world.pipeline.doubt = "there"
+def still_sums(world: World) -> None:
+    """Stripe's sums stood still for a day, and no attempt is younger than that."""
+    a_day_passes(world)
+    assert world.cli("reconcile").code == 0
+    a_day_passes(world)
+
+
+def doubtful_item(world: World, truth: Doubt) -> str:
+    """A request whose answer was lost yesterday."""
+    world.pipeline.doubt = truth
     world.cli("customers", "map", "acme", "cus_acme")
     world.record("acme", "e1", metric="exports")
     item = str(told(world, "dead", "ambiguous"))
     doubt_of_yesterday(world)
+    return item
+
+
+@pytest.mark.parametrize("rejected", [False, True])
+def test_a_proof_that_stripes_own_sum_contradicts_sends_nothing(
+    world: World, rejected: bool
+) -> None:
+    """`rejected`: Stripe took one attempt back, and may have another one of it."""
+    item = doubtful_item(world, "there")
+    if rejected:
+        with world.ledger.connect() as admin:
+            admin.execute("SET session_replication_role = replica")
+            admin.execute("UPDATE ledger.meter_event SET rejected_at = now()")
+    still_sums(world)
 
     for options in ((), ("--reason", "I looked", "--yes")):
         refused = world.cli("dead", "redrive", item, "--proof", "its hour shows 0", *options)
         assert (refused.code, "3 beyond what it confirmed" in refused.err) == (2, True), refused
 
     assert world.cli.json("parked_list", "dead", "list")["items"] != []
+
+
+def test_a_proof_by_a_sum_that_may_still_grow_sends_nothing(world: World) -> None:
+    item = doubtful_item(world, "absent")
+    redrive = ("dead", "redrive", item, "--proof", "its hour shows 0", "--reason", "x", "--yes")
+
+    young = world.cli(*redrive)
+
+    assert (young.code, "proves nothing yet: an attempt could" in young.err) == (2, True), young
+    # Somebody else's usage, which nothing explains, is no reason to wait for less.
+    dated = world.value(world.ledger, "SELECT max(timestamp_s) FROM ledger.meter_event")
+    world.foreign("cus_acme", "exports", 2, int(dated))
+    with world.ledger.connect() as conn:
+        conn.execute("ALTER TABLE ledger.attempt DISABLE TRIGGER once")
+        conn.execute("UPDATE ledger.attempt SET lease_until = now() - interval '1 hour'")
+    foreign = world.cli(*redrive)
+    assert (foreign.code, "its last attempt is too young" in foreign.err) == (2, True), foreign
+    assert world.cli.json("parked_list", "dead", "list")["items"] != []
+
+
+def test_a_proof_for_a_ledger_that_went_back_is_left_to_its_sums(world: World) -> None:
+    item = doubtful_item(world, "absent")
+    with world.ledger.connect() as conn:
+        assert conn.execute("SELECT ledger.adopt_v1('restored', 'ann', true)").fetchone() == (1,)
+    still_sums(world)
+
+    refused = world.cli("dead", "redrive", item, "--proof", "its hour shows 0")
+
+    assert (refused.code, "the ledger went back" in refused.err) == (2, True), refused
 
 
 def test_a_cause_that_selects_nothing_names_those_that_are_there(world: World) -> None:
@@ -331,12 +384,16 @@ def test_doubt_is_redriven_only_with_proof(world: World) -> None:
     item = str(told(world, "dead", "ambiguous"))
     young = world.cli("dead", "redrive", item)
     assert (young.code, "under its identifier" in young.out) == (0, True)
+    # A correction would end it only once it is known whether Stripe has it.
+    (only,) = world.cli.json("parked_show", "dead", "show", item)["outcomes"]
+    assert only["command"].startswith(f"tailrace dead redrive {item}")
     doubt_of_yesterday(world)
     refused = world.cli("dead", "redrive", item, "--reason", "x", "--yes")
     assert (refused.code, "needs --proof" in refused.out) == (1, True)
     bulk = world.cli("dead", "redrive", "--cause", "ambiguous", "--proof", "all of it")
     assert (bulk.code, "--proof: a proof of absence speaks of one request" in bulk.err) == (2, True)
     world.pipeline.doubt = None
+    still_sums(world)
     assert_done_once(
         world, "dead", "redrive", item, "--proof", "its hour shows 0", said="new identifier"
     )
@@ -476,6 +533,34 @@ def test_who_decides_second_hears_who_was_first(
     assert f"refused {item}: is rejected already" in late.err
     assert "by login_ledger_finance" in late.err
     assert balance(world) == 0
+
+
+def test_of_two_that_fit_alone_and_not_together_each_is_told_what_became_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world.outbox.connect() as conn:
+        conn.execute("SELECT metering.record_usage('acme', 'api_calls', 3000, 'order-1')")
+        for key in ("svc-1", "svc-2"):
+            conn.execute(
+                "SELECT metering.record_correction('acme', 'order-1', -2000, %s, 'twice', 'eve')",
+                (key,),
+            )
+    two = "SELECT array_agg(parked_id) FROM ledger.parked WHERE reason = 'correction_limit'"
+    until("both are told", lambda: len(world.value(world.ledger, two) or ()) == 2, deadline_s=20)
+    window_of(world, 3000)
+    first, second = sorted(world.value(world.ledger, two))
+    approve = ("review", "approve", str(second), str(first), "--reason", "seen", "--yes")
+    person(world, monkeypatch, "ann")
+    assert world.cli(*approve).code == 0
+    person(world, monkeypatch, "ben")
+
+    decided = world.cli(*approve)
+
+    assert decided.code == 1, decided
+    assert len(re.findall(r"(?m)^approved \d+: -2000 units", decided.out)) == 1, decided
+    assert len(re.findall(r"(?m)refused \d+: .*negative", decided.err)) == 1, decided
+    assert "At most -1000 is possible" in decided.err
+    assert balance(world) == 1000
 
 
 def test_a_proposal_is_taken_back_by_whoever_made_it(world: World) -> None:

@@ -103,3 +103,19 @@ async def test_a_person_says_that_it_was_restored_where_nobody_remembers(world: 
     assert world.value(ADOPT, "restored the backup of 02:00", True) == 1
     assert world.value(ADOPT, "restored the backup of 02:00", True) is None
     assert world.value(ADOPT, "restored the backup of 03:00", True) == 2
+
+
+async def test_the_same_words_are_another_restore_once_something_was_sent(
+    world: World, memory: AttemptMemory
+) -> None:
+    """A later restore goes back to a state that has the first one's adoption already."""
+    await lend(world, memory, "acme")
+    assert world.value(ADOPT, "restored the backup of 02:00", True) == 1
+    assert world.value(ADOPT, "restored the backup of 02:00", True) is None
+    world.admin.execute("UPDATE ledger.doubt SET settled_at = now()")
+    world.expire_leases()
+    await lend(world, memory, "bolt")
+
+    assert world.value(ADOPT, "restored the backup of 02:00", True) == 2
+
+    assert world.rows("SELECT dead_kind FROM ledger.meter_event") == [("ambiguous",)] * 2

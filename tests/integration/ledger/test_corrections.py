@@ -330,6 +330,28 @@ async def test_doubt_about_what_would_be_another_request_needs_proof_at_once(wor
         as_person(world, "ann", "redrive(%s, 'why')", item)
 
 
+async def test_doubt_of_a_ledger_that_went_back_is_not_sent_before_its_cell_was_compared(
+    world: World,
+) -> None:
+    """The lost ledger merged it with what came later, and sent both under another identifier."""
+    await world.map()
+    await world.tell(levels=(world.level(world.series(), 1, 10),))
+    await world.ledger.cut_entries(10)
+    await world.settle(await world.only_claim(), "pending", delay_ms=3_600_000)
+    assert world.value("SELECT ledger.adopt_v1('restored', 'ann', true)") == 1
+    item = world.value("SELECT parked_id FROM ledger.parked WHERE reason = 'ambiguous'")
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="books already"):
+        as_person(world, "ann", "redrive(%s, 'why')", item)
+    # A proof of this identifier's absence says nothing of the other: the amount waits for the sums.
+    as_person(world, "ann", "redrive(%s, 'why', 'its hour shows 0')", item)
+    assert await world.claim() == []
+
+    world.admin.execute("UPDATE ledger.doubt SET settled_at = now()")
+    world.admin.execute("UPDATE ledger.lane SET next_due_at = now()")
+    assert (await world.only_claim()).value == "10"
+
+
 async def test_doubt_that_is_proven_away_is_sent_under_a_new_identifier(world: World) -> None:
     await world.map()
     item = await dead(world, executed=True)

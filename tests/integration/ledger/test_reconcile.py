@@ -189,3 +189,44 @@ async def test_a_late_answer_to_a_superseded_request_is_a_finding(world: World) 
     assert settle(world, of) == "settled"
     await world.settle(claim)
     assert world.value("SELECT kind FROM ledger.finding") == "superseded_recorded"
+
+
+async def reported(world: World) -> dict[str, Any]:
+    """Two confirmed requests in a cell of which a report counts one that it does not name."""
+    await world.map()
+    await world.tell(events=tuple(world.event(name, 4, back=120) for name in "ab"))
+    await world.drain()
+    world.admin.execute(
+        "INSERT INTO ledger.error_report (event_id, event_type, error_count, unnamed, body,"
+        " noted_by) VALUES ('evt_1', 'report', 1, 1, '{}', 'sweep')"
+    )
+    world.admin.execute(
+        "INSERT INTO ledger.doubt (customer, event_name, window_start, window_end, reason, report)"
+        " SELECT DISTINCT customer, event_name, window_start, window_end, 'report evt_1', 'evt_1'"
+        " FROM ledger.meter_event"
+    )
+    return cell(world)
+
+
+def take_back(world: World, of: dict[str, Any], *requests: int) -> str:
+    told = {name: of[name] for name in ("customer", "event_name", "start_us", "end_us", "recorded")}
+    told |= {"requests": requests, "units": 4, "evidence": {"stripe": "4"}}
+    text = "SELECT ledger.take_back_unnamed_v1(%s::json, 'it stood still', 'ann')"
+    return str(world.value(text, json.dumps(told)))
+
+
+async def test_what_nobody_named_is_taken_back_of_the_cell_that_was_reported(world: World) -> None:
+    of = await reported(world)
+    first = of["reported"][0][0]
+    assert take_back(world, of, first, 999) == "moved", "that one is not of this cell"
+    assert take_back(world, of, first) == "taken_back"
+    assert (world.balance("settled"), world.balance("dead")) == (4, 4)
+
+
+async def test_nothing_unnamed_is_taken_back_once_the_ledger_went_back(world: World) -> None:
+    """It would settle the doubts of the adoption as well, and free what waits for its sums."""
+    of = await reported(world)
+    assert world.value("SELECT ledger.adopt_v1('restored', 'ann', true)") == 1
+    await world.tell(events=(world.event("c", 2, back=120),))
+    assert take_back(world, cell(world), of["reported"][0][0]) == "moved"
+    assert world.balance("dead") == 0

@@ -23,6 +23,7 @@ from streams.core.reconcile import (
     Wait,
     compare,
     decide,
+    has_room,
 )
 
 STILL_US = 100
@@ -273,3 +274,50 @@ def test_too_many_requests_in_doubt_are_all_there_or_none_or_reported(
     assert compare(known, Decimal(31)) == "equal"
     assert compare(known, Decimal(0)) == "missing"
     assert compare(known, Decimal(24)) == "higher"
+
+
+@pytest.mark.parametrize(
+    ("known", "observed", "wanted"),
+    [
+        (figures(7, 3), "7", False),
+        (figures(7, 3), "10", True),
+        (figures(7, 3, 3), "10", True),
+        (figures(7, 10, -10), "7", True),
+        (figures(7, 10, -4), "13", True),
+        (figures(7, 10, -4), "3", False),
+        (figures(7, -10, 10), "7", True),
+        (figures(7, -10, 10), "17", False),
+        # Nothing here explains these: what somebody else wrote may lie on top of it.
+        (figures(7, 3), "14", True),
+        (figures(7, 3), "10.5", True),
+        (figures(7, 3), "9", False),
+        (figures(7, 3), "2", False),
+        (figures(7, 3, -2), "9", True),
+        (figures(7, -3), "0", True),
+        (figures(7, -3), "5", False),
+        (figures(7, -3), "9", False),
+    ],
+)
+def test_a_sum_has_room_for_what_it_may_hold_beside_the_others(
+    known: Figures, observed: str, wanted: bool
+) -> None:
+    """Asked of the first."""
+    assert has_room(known, Decimal(observed), 1) is wanted
+
+
+@given(st.lists(st.integers(-9, 9).filter(bool), min_size=1, max_size=6), st.data())
+def test_a_sum_that_holds_a_request_has_room_for_it(units: list[int], data: st.DataObject) -> None:
+    known = figures(7, *units)
+    there = data.draw(st.sets(st.sampled_from(known.doubtful)))
+    observed = Decimal(7 + sum(event.units for event in there))
+    assert all(has_room(known, observed, event.meter_event_id) for event in there)
+
+
+def test_among_too_many_in_doubt_there_is_room_unless_the_bounds_forbid_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconcile, "SUMS_MAX", 4)
+    known = figures(0, 1, 2, 4, 8, 16)
+    assert has_room(known, Decimal(24), 4)
+    assert has_room(known, Decimal(2), 1), "the sums that are looked at explain it without"
+    assert not has_room(known, Decimal(7), 4)
