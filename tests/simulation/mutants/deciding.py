@@ -91,7 +91,7 @@ def _approves_into_the_level(patch: Patch) -> None:
 
 
 def _sends_doubts_again(patch: Patch) -> None:
-    def redrive(self: People, parked_id: int) -> None:
+    def redrive(self: People, parked_id: int, *, proven: bool = False) -> None:
         item = self.tables.parked[parked_id - 1]
         if item.meter_event_id is not None and item.state == "open":
             m = self.meter_event(item.meter_event_id)
@@ -99,9 +99,13 @@ def _sends_doubts_again(patch: Patch) -> None:
                 item.state = "redriven"
                 self.release([m])
                 return
-        _redrive(self, parked_id)
+        _redrive(self, parked_id, proven=proven)
 
     patch.setattr(People, "redrive", redrive)
+
+
+def _sends_again_what_another_ledger_may_have_sent(patch: Patch) -> None:
+    patch.setattr(People, "awaits_sums", lambda *_: False)
 
 
 def _audits_by_one_snapshot(patch: Patch) -> None:
@@ -186,6 +190,13 @@ MUTANTS: Final = (
         _sends_doubts_again,
         ("double",),
         ("refused_for_a_day",),
+    ),
+    Mutant(
+        "resent_beside_an_adoption",
+        "a request that a lost ledger may have sent otherwise waits for Stripe's sums",
+        _sends_again_what_another_ledger_may_have_sent,
+        ("double",),
+        ("restored_unsent",),
     ),
     Mutant(
         "audit_by_one_snapshot",
