@@ -7,6 +7,7 @@ from streams.app import Service
 from streams.core import audit
 from streams.core.audit import Judgment, Readings
 from streams.engine.table import PartitionTable
+from tests.simulation import operator
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.reconciling import Reconciling
@@ -108,6 +109,10 @@ def _sends_again_what_another_ledger_may_have_sent(patch: Patch) -> None:
     patch.setattr(People, "awaits_sums", lambda *_: False)
 
 
+def _believes_any_proof(patch: Patch) -> None:
+    patch.setattr(operator, "has_room", lambda *_: False)
+
+
 def _audits_by_one_snapshot(patch: Patch) -> None:
     judge = audit.judge
 
@@ -197,6 +202,13 @@ MUTANTS: Final = (
         _sends_again_what_another_ledger_may_have_sent,
         ("double",),
         ("restored_unsent",),
+    ),
+    Mutant(
+        "proof_beside_the_sum",
+        "a proof of absence passes only where Stripe's sum has no room for the request",
+        _believes_any_proof,
+        ("double",),
+        ("refused_for_a_day",),
     ),
     Mutant(
         "audit_by_one_snapshot",
