@@ -41,7 +41,12 @@ def check_absent(ledger: Connection, stack: Stack, row: dict[str, Any]) -> str:
             f"{number}: Stripe's sum of its hour could not be read, so nothing was changed",
             fix=f"`tailrace reconcile --customer {row['customer']}` says why",
         )
-    _refuse_unproven(line, number, comparison.at_us, comparison.still_us)
+    why = unproven(line, comparison.at_us, comparison.still_us)
+    if why:
+        raise UsageProblemError(
+            f"{number}: Stripe's sum of {line.subject} {why}; nothing was changed",
+            fix="`tailrace reconcile` reads it again, and settles what it proves",
+        )
     if has_room(line.side.figures, line.observed, row["meter_event_id"]):
         surplus = line.observed - line.side.figures.recorded
         raise UsageProblemError(
@@ -57,25 +62,21 @@ def check_absent(ledger: Connection, stack: Stack, row: dict[str, Any]) -> str:
     )
 
 
-def _refuse_unproven(line: Line, number: int, now_us: int, still_us: int) -> None:
-    """A sum proves no absence while it may still grow, nor where the ledger forgot what it sent.
+def unproven(line: Line, now_us: int, still_us: int) -> str:
+    """Why the sum proves no absence: it may still grow, or the ledger forgot what it sent.
 
-    Raises:
-        UsageProblemError: so it is.
+    Empty where it may prove one.
     """
-    figures, why = line.side.figures, ""
-    quiet_us = figures.quiet_from_us + still_us
-    if figures.adopted:
-        why = "cannot tell its requests apart: the ledger went back, and the lost one sent others"
-    elif isinstance(line.decision, Wait):
-        why = f"proves nothing yet: {line.next_step}"
-    elif now_us < quiet_us:
-        why = f"proves nothing yet: its last attempt is too young: not before {wire_text(quiet_us)}"
-    if why:
-        raise UsageProblemError(
-            f"{number}: Stripe's sum of {line.subject} {why}; nothing was changed",
-            fix="`tailrace reconcile` reads it again, and settles what it proves",
+    quiet_us = line.side.figures.quiet_from_us + still_us
+    if line.side.figures.adopted:
+        return "cannot tell its requests apart: the ledger went back, and the lost one sent others"
+    if isinstance(line.decision, Wait):
+        return f"proves nothing yet: {line.next_step}"
+    if now_us < quiet_us:
+        return (
+            f"proves nothing yet: its last attempt is too young: not before {wire_text(quiet_us)}"
         )
+    return ""
 
 
 def _is_of(line: Line, meter_event_id: int) -> bool:

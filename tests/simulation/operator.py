@@ -7,11 +7,13 @@ second time is part of what is tried.
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
+from streams.cli.dead_proof import unproven
 from streams.cli.reconcile_plan import Line, rejection, settlement, side_of
 from streams.core.instant import HOUR_US
 from streams.core.meter_event import Origin
-from streams.core.reconcile import Reading, Settle, TakeBack, decide
+from streams.core.reconcile import Reading, Settle, TakeBack, decide, has_room
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import RefusedError
 from tests.simulation.ledger.rows import Parked
@@ -66,8 +68,9 @@ class Operator:
         """Decides on an item, and once more: the ledger takes the first decision only."""
         if item.meter_event_id is not None:
             with suppress(RefusedError):
-                self.database.redrive(item.parked_id)
-                self.database.redrive(item.parked_id)
+                proven = self.is_absent(item.meter_event_id)
+                self.database.redrive(item.parked_id, proven=proven)
+                self.database.redrive(item.parked_id, proven=proven)
                 raise AssertionError("redriven twice")
             return
         event_id = item.row["event_id"]
@@ -84,6 +87,31 @@ class Operator:
                 self.rejected.append(event_id)
         else:
             self.approved.append(event_id)
+
+    def is_absent(self, meter_event_id: int) -> bool:
+        """Whether a request is in doubt and Stripe's sum passes as proof that it lacks it."""
+        m = self.database.meter_event(meter_event_id)
+        if self.database.redrive_course(m, proven=False) != "doubtful":
+            return False
+        at_us = (m.timestamp_s or 0) * 1_000_000
+        key = m.customer, m.event_name, at_us - at_us % HOUR_US
+        line, _ = self._compared(key, self.database.cells()[key])
+        doubtful = {event.meter_event_id for event in line.side.figures.doubtful}
+        return (
+            meter_event_id in doubtful
+            and not unproven(line, self.database.now_us, STILL_US)
+            and not has_room(line.side.figures, line.observed, meter_event_id)
+        )
+
+    def _compared(self, key: Cell, row: dict[str, Any]) -> tuple[Line, list[int]]:
+        """A cell as it is now, and the readings of it."""
+        observed = self.stripe.sum(key)
+        self.database.note_reading(key, observed)
+        cell, side = side_of(row)
+        readings = self.database.readings(key)
+        decision = decide(side.figures, [Reading(r.at_us, r.value) for r in readings], STILL_US)
+        self.timeline.note("reconciled", *key, observed, type(decision).__name__)
+        return Line(cell, side, observed, decision), [r.reading_id for r in readings]
 
     def correct(self) -> None:
         """Takes something back of a use that was billed, or adds to it; said twice, done once."""
@@ -105,13 +133,8 @@ class Operator:
         needed = [key for key, row in rows.items() if row["doubtful"] or row["reasons"]]
         origin = Origin("acct_sandbox", livemode=False, ledger_id=self.database.ledger_id)
         for key in needed:
-            observed = self.stripe.sum(key)
-            self.database.note_reading(key, observed)
-            cell, side = side_of(rows[key])
-            readings = self.database.readings(key)
-            decision = decide(side.figures, [Reading(r.at_us, r.value) for r in readings], STILL_US)
-            self.timeline.note("reconciled", *key, observed, type(decision).__name__)
-            line, ids = Line(cell, side, observed, decision), [r.reading_id for r in readings]
+            line, ids = self._compared(key, rows[key])
+            decision = line.decision
             if isinstance(decision, TakeBack):
                 self.database.take_back_unnamed(rejection(line, decision, ids))
             elif isinstance(decision, Settle):

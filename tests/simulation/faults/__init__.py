@@ -38,5 +38,6 @@ AIMED: Final[dict[str, Fault]] = {
     "packed_log_cut": logs.packed_log_cut,
     "events_cut": logs.events_cut,
     "restored_beside_the_idle": ledgers.restored_beside_the_idle,
+    "restored_unsent": ledgers.restored_unsent,
 }
 """Those that strike where a planted bug shows; no seed draws them by itself."""

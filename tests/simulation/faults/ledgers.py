@@ -4,6 +4,7 @@ from functools import partial
 from typing import Final
 
 from tests.simulation.ledger.rows import Tables
+from tests.simulation.stripe import Weather
 from tests.simulation.world import HOUR_S, World
 
 CANARY_S: Final = 600.0
@@ -37,3 +38,25 @@ def restored_beside_the_idle(world: World, busy_s: float) -> float:
     while len(world.machines) <= world.broker.partitions:
         world.add_machine()
     return ledger_restored(world, busy_s)
+
+
+def restored_unsent(world: World, busy_s: float) -> float:
+    """The backup has requests that were tried in vain; the ledger that is lost sent more of them.
+
+    Nothing reaches Stripe while it is taken, so that what has grown since is merged and sent under
+    other identifiers before the ledger goes back.
+    """
+
+    def becomes(weather: Weather) -> None:
+        world.stripe.weather = weather
+        world.timeline.note("weather", weather)
+
+    def keep() -> None:
+        world.later(HOUR_S, partial(world.restore, world.database.backup()))
+
+    at_s = (0.3 + 0.5 * world.rng.random()) * busy_s
+    world.later(at_s - HOUR_S / 2, partial(becomes, "refused"))
+    world.later(at_s, keep)
+    world.later(at_s + HOUR_S / 2, partial(becomes, "fine"))
+    world.canaries(CANARY_S, at_s + 2 * HOUR_S)
+    return at_s + 2 * HOUR_S

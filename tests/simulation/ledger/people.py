@@ -2,8 +2,10 @@
 
 from streams.core.catalogue import MeterVersion
 from tests.simulation.ledger.lanes import Lanes
-from tests.simulation.ledger.rows import Entry, Parked
+from tests.simulation.ledger.rows import Entry, MeterEventRow, Parked
 
+DOUBT_RESEND_US = (22 * 60 + 45) * 60_000_000
+TAKES_US = 34 * 86_400_000_000
 APPROVABLE = frozenset({"late", "early", "correction_limit"})
 
 
@@ -70,7 +72,7 @@ class People(Lanes):
         self.place_entries([made])
         return made
 
-    def redrive(self, parked_id: int) -> None:
+    def redrive(self, parked_id: int, *, proven: bool = False) -> None:
         """Sends a dead meter event again; refused while Stripe may have it."""
         item = self._open_item(parked_id)
         if item.meter_event_id is None:
@@ -78,12 +80,14 @@ class People(Lanes):
         m = self.meter_event(item.meter_event_id)
         if m.state != "dead":
             raise RefusedError(f"parked_id: {parked_id} is no dead meter event")
-        if m.possibly_executed and (m.rejected_us is None or m.dead_kind != "refused"):
+        course = self.redrive_course(m, proven=proven)
+        if course == "doubtful":
             raise RefusedError(f"parked_id: {parked_id} may be in Stripe's books already")
+        if course == "too_old":
+            raise RefusedError(f"parked_id: {parked_id} is too old for Stripe")
         item.state = "redriven"
-        self.note("redriven", m.meter_event_id)
-        payers = {self.customer_of(e.tenant_id, e.start_us) for e in map(self.entry, m.entry_ids)}
-        if m.rejected_us is not None or payers != {m.customer}:
+        self.note("redriven", m.meter_event_id, course)
+        if course == "supersede":
             m.attempts_used = 0
             self.release([m])
             return
@@ -91,6 +95,31 @@ class People(Lanes):
         m.key_generation += 1
         m.next_attempt_us = self.now_us
         self.wake([m.lane_id])
+
+    def redrive_course(self, m: MeterEventRow, *, proven: bool) -> str:
+        """How it would be sent again. Nothing here has a deadline: no tenant has an invoice."""
+        payers = {self.customer_of(e.tenant_id, e.start_us) for e in map(self.entry, m.entry_ids)}
+        changed = payers != {m.customer}
+        too_old = (m.timestamp_s or 0) * 1_000_000 < self.now_us - TAKES_US
+        if m.possibly_executed and (m.rejected_us is None or m.dead_kind != "refused"):
+            if (
+                m.rejected_us is None
+                and not self.awaits_sums(m)
+                and m.first_attempt_us is not None
+                and self.now_us < m.first_attempt_us + DOUBT_RESEND_US
+                and not changed
+            ):
+                return "resend"
+            if not proven:
+                return "doubtful"
+            return "too_old" if too_old else "supersede"
+        if too_old:
+            return "too_old"
+        return "supersede" if m.rejected_us is not None or changed else "resend"
+
+    def awaits_sums(self, m: MeterEventRow) -> bool:
+        """Whether a ledger that was lost may have sent the same amount in another request."""
+        return self.held_by_doubt(m.customer, m.event_name, m.start_us)
 
     def _open_item(self, parked_id: int) -> Parked:
         item = self.tables.parked[parked_id - 1]

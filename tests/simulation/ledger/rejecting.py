@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tests.simulation.ledger.reconciling import REPORTED, Reconciling
+from tests.simulation.ledger.reconciling import ADOPTED, REPORTED, Reconciling
 from tests.simulation.ledger.rows import MeterEventRow, Rejection
 
 DAY_US = 86_400_000_000
@@ -153,6 +153,8 @@ class Rejecting(Reconciling):
         now = self.cells().get(key)
         units = 0 if now is None else sum(u for n, u in now["reported"] if n in s["requests"])
         if now is None or now["in_flight"] or not now["ready"] or now["doubtful"]:
+            return "moved"
+        if any(reason.startswith(ADOPTED) for reason in now["reasons"]):
             return "moved"
         if (now["recorded"], units) != (s["recorded"], s["units"]):
             return "moved"

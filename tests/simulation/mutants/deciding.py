@@ -7,6 +7,7 @@ from streams.app import Service
 from streams.core import audit
 from streams.core.audit import Judgment, Readings
 from streams.engine.table import PartitionTable
+from tests.simulation import operator
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.reconciling import Reconciling
@@ -91,7 +92,7 @@ def _approves_into_the_level(patch: Patch) -> None:
 
 
 def _sends_doubts_again(patch: Patch) -> None:
-    def redrive(self: People, parked_id: int) -> None:
+    def redrive(self: People, parked_id: int, *, proven: bool = False) -> None:
         item = self.tables.parked[parked_id - 1]
         if item.meter_event_id is not None and item.state == "open":
             m = self.meter_event(item.meter_event_id)
@@ -99,9 +100,17 @@ def _sends_doubts_again(patch: Patch) -> None:
                 item.state = "redriven"
                 self.release([m])
                 return
-        _redrive(self, parked_id)
+        _redrive(self, parked_id, proven=proven)
 
     patch.setattr(People, "redrive", redrive)
+
+
+def _sends_again_what_another_ledger_may_have_sent(patch: Patch) -> None:
+    patch.setattr(People, "awaits_sums", lambda *_: False)
+
+
+def _believes_any_proof(patch: Patch) -> None:
+    patch.setattr(operator, "has_room", lambda *_: False)
 
 
 def _audits_by_one_snapshot(patch: Patch) -> None:
@@ -184,6 +193,20 @@ MUTANTS: Final = (
         "doubt_sent_again",
         "nothing that Stripe may have is sent under a new identifier",
         _sends_doubts_again,
+        ("double",),
+        ("refused_for_a_day",),
+    ),
+    Mutant(
+        "resent_beside_an_adoption",
+        "a request that a lost ledger may have sent otherwise waits for Stripe's sums",
+        _sends_again_what_another_ledger_may_have_sent,
+        ("double",),
+        ("restored_unsent",),
+    ),
+    Mutant(
+        "proof_beside_the_sum",
+        "a proof of absence passes only where Stripe's sum has no room for the request",
+        _believes_any_proof,
         ("double",),
         ("refused_for_a_day",),
     ),
