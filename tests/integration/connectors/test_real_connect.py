@@ -171,7 +171,8 @@ def test_a_renamed_column_stops_the_connector_instead_of_dropping_the_row(source
     client, name = source.capture.client, source.capture.name
     status = client.await_state(name, lambda s: s.failed, what="failed", within_s=90)
     healed = heal(source.capture, Patience(attempts_max=1))
-    assert healed.health is Health.REFUSED  # a restart would meet the same row: the guard names the repair
+    # A restart would meet the same row: the guard names the repair instead.
+    assert healed.health is Health.REFUSED
     assert "event_type" in status.traces
     assert "renamed" not in {(r.key() or b"").decode() for r in source.arrived.records}
 
