@@ -2356,9 +2356,13 @@ AS $$
     SELECT CASE
         WHEN ledger.in_doubt(m) THEN CASE
             -- Whatever a person believes of it: the same identifier cannot count twice. One that
-            -- Stripe took back is spent; and of a ledger that went back another identifier may have
-            -- counted the amount.
+            -- Stripe took back is spent; of a ledger that went back another identifier may have
+            -- counted the amount; and where Stripe answered of something else, the next duplicate
+            -- would look like our own.
             WHEN m.rejected_at IS NULL AND NOT ledger.awaits_sums(m)
+                 AND NOT EXISTS (SELECT FROM ledger.attempt a
+                                 WHERE a.meter_event_id = m.meter_event_id
+                                   AND a.outcome = 'Collision')
                  AND now() < m.first_attempt_at + ledger.interval_setting('doubt_resend')
                  AND NOT coalesce(m.deadline_at <= now(), false)
                  AND NOT ledger.request_changed(m) THEN 'resend'

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from streams.core.lane import Evidence
 from tests.integration.ledger.test_decisions import park
 from tests.integration.ledger.world import DAY_US, EVENTWISE, MINUTE_US, World, values
 from tests.support.postgres import lock_waiters
@@ -318,6 +319,18 @@ async def test_doubt_is_sent_under_its_identifier_while_stripe_still_knows_it(
     assert (again.identifier, again.possibly_executed) == (before, True)
     await world.settle(again)
     assert world.balance("settled") == 4
+
+
+async def test_a_collision_is_not_sent_again_where_its_duplicate_would_look_like_our_own(
+    world: World,
+) -> None:
+    await world.map()
+    item = await dead(
+        world, executed=True, evidence=Evidence("Collision", 400, "duplicate_unexplained")
+    )
+
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="books already"):
+        as_person(world, "ann", "redrive(%s, 'why')", item)
 
 
 async def test_doubt_about_what_would_be_another_request_needs_proof_at_once(world: World) -> None:

@@ -105,6 +105,7 @@ class People(Lanes):
             if (
                 m.rejected_us is None
                 and not self.awaits_sums(m)
+                and not self.collided(m)
                 and m.first_attempt_us is not None
                 and self.now_us < m.first_attempt_us + DOUBT_RESEND_US
                 and not changed
@@ -120,6 +121,10 @@ class People(Lanes):
     def awaits_sums(self, m: MeterEventRow) -> bool:
         """Whether a ledger that was lost may have sent the same amount in another request."""
         return self.held_by_doubt(m.customer, m.event_name, m.start_us)
+
+    def collided(self, m: MeterEventRow) -> bool:
+        """Whether Stripe answered an attempt with something that is not ours."""
+        return any(self.tables.attempts[n - 1].outcome == "Collision" for n in m.attempts)
 
     def _open_item(self, parked_id: int) -> Parked:
         item = self.tables.parked[parked_id - 1]
