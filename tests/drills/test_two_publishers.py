@@ -9,7 +9,7 @@ from tests.support.books import Books, assert_exact, await_settled, scattered, s
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.long, pytest.mark.timeout(300)]
 EVENTS: Final = 300
 PART: Final = 20
 FAULTS: Final[tuple[dict[str, Any], ...]] = (
