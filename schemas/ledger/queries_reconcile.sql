@@ -49,7 +49,7 @@ ORDER BY reading_id;
 
 -- name: settle_cell
 -- Writes down what Stripe's sums proved of one cell: settled, carried, moved or late.
-SELECT ledger.settle_cell_v1(%(settlement)s::json, %(reason)s, %(actor)s) AS outcome;
+SELECT ledger.settle_cell_v1(%(told)s::json, %(reason)s, %(actor)s) AS outcome;
 
 -- name: receipts
 -- Cells of a range that were settled before, oldest first, and what became of what was sent.

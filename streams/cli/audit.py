@@ -81,7 +81,7 @@ def audit(
         registry = compare(source, ledger, span, uuid4(), waiting, held)
         progress.clear()
         own = check_ledger(ledger, name)
-        theirs = _compare_stripe(stack, ledger, stripe, from_us)
+        theirs = _compare_stripe(stack, ledger, stripe, from_us, clock.now_us())
         report = AuditReport(
             name,
             None if since_us is None else from_us,
@@ -107,13 +107,12 @@ def _refuse_while_lost(ledger: Connection) -> None:
 
 
 def _compare_stripe(
-    stack: Stack, ledger: Connection, wanted: bool | None, from_us: int
+    stack: Stack, ledger: Connection, wanted: bool | None, from_us: int, now_us: int
 ) -> StripePart | None:
     if not (stack.is_sandbox if wanted is None else wanted):
         return None
     settings = stack.need("stripe_api_base", "stripe_api_key")
-    now_s = SystemClock().now_us() // SECOND_US
-    from_s = max(0, from_us // SECOND_US)
+    now_s, from_s = now_us // SECOND_US, max(0, from_us // SECOND_US)
     # Stripe takes nothing dated further back, so nobody else can have written there lately.
     reach_s = max(from_s, now_s - REACH_DAYS * DAY_S)
     span = range(reach_s - reach_s % HOUR_S, now_s - now_s % HOUR_S + HOUR_S)

@@ -213,11 +213,7 @@ def settlement(
         "net_units": decision.net_units,
         "adopted_request": request(decision.adopted_units, "adopted"),
         "net_request": request(decision.net_units, "net"),
-        "evidence": {
-            "stripe": plain(line.observed),
-            "readings": list(reading_ids),
-            "reasons": list(line.side.reasons),
-        },
+        "evidence": _evidence(line, reading_ids),
     }
 
 
@@ -228,11 +224,15 @@ def rejection(line: Line, decision: TakeBack, reading_ids: Sequence[int]) -> dic
         "recorded": line.side.figures.recorded,
         "requests": list(decision.requests),
         "units": decision.units,
-        "evidence": {
-            "stripe": plain(line.observed),
-            "readings": list(reading_ids),
-            "reasons": list(line.side.reasons),
-        },
+        "evidence": _evidence(line, reading_ids),
+    }
+
+
+def _evidence(line: Line, reading_ids: Sequence[int]) -> dict[str, Any]:
+    return {
+        "stripe": plain(line.observed),
+        "readings": list(reading_ids),
+        "reasons": list(line.side.reasons),
     }
 
 

@@ -208,12 +208,7 @@ def settle(ledger: Connection, line: Line, decision: Settle, origin: Origin, rea
     reading_ids = [reading_id for reading_id, _ in _readings(ledger, line.key)]
     dated = reconcile_rows(ledger, "dated", {"events": list(decision.absent)})[0]["timestamp_s"]
     told = settlement(line, decision, origin, reading_ids, dated)
-    values = {
-        "settlement": msgspec.json.encode(told).decode(),
-        "reason": reason,
-        "actor": login_of(ledger),
-    }
-    return str(reconcile_rows(ledger, "settle_cell", values)[0]["outcome"])
+    return _act(ledger, "settle_cell", told, reason)
 
 
 def take_back(ledger: Connection, line: Line, decision: TakeBack, reason: str) -> str:
@@ -223,12 +218,17 @@ def take_back(ledger: Connection, line: Line, decision: TakeBack, reason: str) -
         psycopg.Error: the ledger refused or went away.
     """
     reading_ids = [reading_id for reading_id, _ in _readings(ledger, line.key)]
+    return _act(ledger, "take_back_unnamed", rejection(line, decision, reading_ids), reason)
+
+
+def _act(ledger: Connection, statement: str, told: dict[str, Any], reason: str) -> str:
+    """Tells the ledger what was proven of a cell; what it came to."""
     values = {
-        "told": msgspec.json.encode(rejection(line, decision, reading_ids)).decode(),
+        "told": msgspec.json.encode(told).decode(),
         "reason": reason,
         "actor": login_of(ledger),
     }
-    return str(reconcile_rows(ledger, "take_back_unnamed", values)[0]["outcome"])
+    return str(reconcile_rows(ledger, statement, values)[0]["outcome"])
 
 
 def _note(
