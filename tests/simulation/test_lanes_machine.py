@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.lanes_machine import LanesMachine
@@ -13,6 +13,7 @@ from tests.simulation.ledger.facts import Facts
 from tests.simulation.ledger.lanes import Lanes
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.work_list import WorkList
+from tests.support.machines import assert_caught
 
 STEPS = 40
 
@@ -116,9 +117,4 @@ def test_planted(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    chosen = settings(
-        max_examples=300, stateful_step_count=STEPS, deadline=None, derandomize=True,
-        database=None, phases=[Phase.generate], report_multiple_bugs=False,
-    )  # fmt: skip
-    with pytest.raises(AssertionError):
-        run_state_machine_as_test(LanesMachine, settings=chosen)
+    assert_caught(LanesMachine, examples=300, steps=STEPS)

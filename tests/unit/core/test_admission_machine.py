@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from streams.core.admission import _Admission
 from streams.engine import generations
+from tests.support.machines import assert_caught
 from tests.unit.core import admission_machine
 from tests.unit.core.admission_machine import AdmissionMachine, Remembering
 
@@ -77,12 +78,7 @@ def test_planted(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    chosen = settings(
-        max_examples=400, stateful_step_count=STEPS, deadline=None, derandomize=True,
-        database=None, phases=[Phase.generate], report_multiple_bugs=False,
-    )  # fmt: skip
-    with pytest.raises(AssertionError):
-        run_state_machine_as_test(AdmissionMachine, settings=chosen)
+    assert_caught(AdmissionMachine, examples=400, steps=STEPS)
 
 
 def test_the_machine_knows_the_horizon_that_is_promised() -> None:
