@@ -1,6 +1,7 @@
 """A record ends every worker that reads it: it is found, and set apart, and the others flow on.
 
-After a few deaths it is handed over alone and unread, as a dead letter.
+After a few deaths it is handed over alone and unread, as a dead letter. Where even that kills, its
+partition is held with the record named, until a person decides; no worker dies of it any more.
 """
 
 import signal
@@ -11,7 +12,8 @@ from typing import Final
 import psycopg
 import pytest
 
-from tests.drills.asked import audit, identities
+from streams.engine.poison import HOLD_FROM_TRY
+from tests.drills.asked import assert_not_judged, audit, identities
 from tests.support import witness
 from tests.support.books import (
     Books,
@@ -26,7 +28,7 @@ from tests.support.books import (
     write,
 )
 from tests.support.held import held_records, home
-from tests.support.killer_worker import WHEN_READ
+from tests.support.killer_worker import UNREAD, WHEN_READ
 from tests.support.live import LiveStack, LiveWorker
 from tests.support.struck import IMPATIENT
 from tests.support.waiting import until
@@ -90,3 +92,38 @@ def test_a_record_that_kills_when_it_is_read_is_parked_unread(own_stack: LiveSta
     assert held_records(stack) == []
     found = audit(stack)
     assert (found["lost"], identities(found, "lost")) == (1, {(tenant, WHEN_READ)})
+
+
+@pytest.mark.drill(
+    name="killer-record-held", about="a record kills whoever is handed it: its partition is held"
+)
+def test_a_record_that_kills_even_unread_holds_its_partition_alone(own_stack: LiveStack) -> None:
+    stack = own_stack
+    tenant, partition, behind, beside = planted(stack, UNREAD, 97)
+    deaths = deaths_until(stack, "its partition to be held", lambda: len(held_records(stack)) == 1)
+    witness.proved(f"{deaths} workers died of the record on partition {partition}")
+    assert deaths > 1, "nothing was planted"
+    await_settled(stack, beside)
+    assert show_pending(stack, behind) > 0
+    (held,) = held_records(stack)
+    assert (held["partition"], held["state"]) == (partition, "held")
+    # The others had it in a chunk of many, and nobody knew yet which record it was.
+    alone = HOLD_FROM_TRY - 1
+    assert f"the record at offset {held['offset']} ended {alone} workers" in held["reason"]
+    assert alone <= deaths
+    # The stack does not list workers that were started beside it, so an audit waits for all.
+    assert_not_judged(stack)
+
+    # Workers in which it kills no more, and who therefore would count it: the decision is another.
+    stack.stop_workers()
+    stack.start_worker("mended", **IMPATIENT, catalogue_refresh_s=2)
+    until("it to be held there too", lambda: held_records(stack)[0]["worker"] != held["worker"], 60)
+    place = (str(partition), str(held["offset"]))
+    skipped = stack.tailrace("held", "skip", *place, "--yes", "--reason", "drill: it kills")
+    assert skipped.returncode == 0, skipped.stdout + skipped.stderr
+    await_settled(stack, behind)
+    assert_exact(stack, behind)
+    assert_exact(stack, beside)
+    until("the record to be a dead letter", lambda: held_records(stack)[0]["state"] == "done", 30)
+    found = audit(stack)
+    assert (found["lost"], identities(found, "lost")) == (1, {(tenant, UNREAD)})
