@@ -26,7 +26,8 @@ from tests.bench.contender import Heat
 from tests.bench.contenders import CONTENDERS, NaiveFaust
 from tests.bench.oracle import Tally, tally
 from tests.bench.race import Figures, heat
-from tests.bench.stack import ROOT, BenchError, Stack, running
+from tests.bench.stack import BenchError, Stack, running
+from tests.bench.summary import FOLDER
 from tests.bench.workload import Message, Shape, messages
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of the workload")
     add("--keep", action="store_true", help="keep the sandbox's data and the logs")
     add("--profile", action="store_true", help="with --keep: worker.pstats of the product's worker")
-    add("--out", type=Path, default=ROOT / "build" / "bench", help="where the summary goes")
+    add("--out", type=Path, default=FOLDER, help="where the summary goes")
     return parser.parse_args()
 
 

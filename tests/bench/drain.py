@@ -34,8 +34,8 @@ from streams.agents.publish import Lent, Publisher
 from streams.agents.publish_limits import PublishLimits
 from streams.core.catalogue import MeterVersion
 from streams.core.instant import HOUR_US, MINUTE_US
-from tests.bench import report
 from tests.bench.process_tree import usage
+from tests.bench.summary import FOLDER, Goal, put, spread
 from tests.support.postgres import Database, running_server
 
 if TYPE_CHECKING:
@@ -114,21 +114,21 @@ class Drained:
         )
 
 
-def goals(runs: Sequence[Drained]) -> dict[str, report.Goal]:
+def goals(runs: Sequence[Drained]) -> dict[str, Goal]:
     """The goals of what ran. A run that was not exact fails its goal."""
-    found: dict[str, report.Goal] = {}
+    found: dict[str, Goal] = {}
     free = [run for run in runs if run.limit is None]
     if free:
         seconds = [run.for_goal_s for run in free]
         met = median(seconds) < GOAL_S and not any(run.wrong for run in free)
         goal = f"{GOAL_EVENTS:,} parked meter events drained in < {GOAL_S:.0f} s without limiter"
-        found["drain"] = report.Goal(goal, report.spread(seconds, " s"), met)
+        found["drain"] = Goal(goal, spread(seconds, " s"), met)
     limited = [run for run in runs if run.limit is not None]
     if limited:
         shares = [run.share for run in limited]
         met = median(shares) >= GOAL_SHARE and not any(run.wrong for run in limited)
         goal = f"drained at >= {GOAL_SHARE} of the {limited[0].limit}/s that a limiter permits"
-        found["drain_limited"] = report.Goal(goal, report.spread(shares, ""), met)
+        found["drain_limited"] = Goal(goal, spread(shares, ""), met)
     return found
 
 
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
                 server.drop(database)
                 _say(runs[-1].line())
     reached = goals(runs)
-    report.note(asked.out, reached)
+    put(reached, asked.out)
     for goal in reached.values():
         _say(f"{goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'}")
     return int(any(run.wrong for run in runs))
@@ -279,5 +279,5 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add("--limit", type=int, default=500, help="requests a second that the limiter permits")
     add("--lanes", type=int, default=64, help="requests in flight")
     add("--runs", type=int, default=3, help="times each")
-    add("--out", type=Path, default=ROOT / "build" / "bench", help="where the summary goes")
+    add("--out", type=Path, default=FOLDER, help="where the summary goes")
     return parser.parse_args(arguments)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tests.bench.summary import Goal, put, spread
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.bench.race import Figures
@@ -19,15 +20,6 @@ OURS: Final = "tailrace"
 CEILING: Final = "loop"
 P1_LEAST: Final = 30.0
 P2_MOST: Final = 1.25
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """One goal with what was measured."""
-
-    goal: str
-    figure: str
-    met: bool
 
 
 def ratios(rounds: Sequence[dict[str, Figures]], above: str, below: str) -> list[float]:
@@ -100,7 +92,7 @@ def disqualified(rounds: Sequence[dict[str, Figures]]) -> list[str]:
 def write(folder: Path, rounds: Sequence[dict[str, Figures]], facts: dict[str, Any]) -> str:
     """Writes `summary.json` and `summary.md`; the text of the latter."""
     reached = goals(rounds)
-    note(folder, {"P1": None, "P2": None, **reached})
+    put(reached, folder)
     heats = [{"round": n, "heats": list(r.values())} for n, r in enumerate(rounds, 1)]
     everything = msgspec.json.encode({"facts": facts, "rounds": heats})
     (folder / "heats.json").write_bytes(msgspec.json.format(everything))
@@ -125,15 +117,6 @@ def write(folder: Path, rounds: Sequence[dict[str, Figures]], facts: dict[str, A
     return text
 
 
-def note(folder: Path, reached: Mapping[str, Goal | None]) -> None:
-    """Writes goals into `summary.json` beside those of other benchmarks; None: it did not run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    summary = folder / "summary.json"
-    known = msgspec.json.decode(summary.read_bytes()) if summary.exists() else {}
-    after = {name: goal for name, goal in {**known, **reached}.items() if goal is not None}
-    summary.write_bytes(msgspec.json.format(msgspec.json.encode(after)))
-
-
 def _three(values: Sequence[float], digits: int = 0) -> str:
     if not values:
         return "–"
@@ -141,10 +124,3 @@ def _three(values: Sequence[float], digits: int = 0) -> str:
         return f"**{values[0]:,.{digits}f}**"
     low, middle, high = min(values), median(values), max(values)
     return f"{low:,.{digits}f} / **{middle:,.{digits}f}** / {high:,.{digits}f}"
-
-
-def spread(values: Sequence[float], unit: str) -> str:
-    """Minimum / median / maximum."""
-    if not values:
-        return "no exact round"
-    return " / ".join(f"{v:.2f}{unit}" for v in (min(values), median(values), max(values)))

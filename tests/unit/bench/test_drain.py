@@ -1,12 +1,6 @@
 """Goals of draining: by the median, in full, and beside those of the contenders."""
 
-from pathlib import Path
-
-import msgspec
-
-from tests.bench import report
 from tests.bench.drain import Drained, Spent, goals
-from tests.unit.bench.test_report import ROUNDS
 
 
 def run(seconds: float, limit: int | None = None, *wrong: str) -> Drained:
@@ -37,14 +31,3 @@ def test_a_line_tells_whose_the_cpu_is() -> None:
     line = run(4.0).line()
     assert "1,250 /s" in line
     assert "publisher  400  ledger  200  stand-in  200 (25 % of all)  exact" in line
-
-
-def test_goals_stand_beside_those_of_another_benchmark(tmp_path: Path) -> None:
-    report.note(tmp_path, goals([run(10.0, 500)]))
-    report.write(tmp_path, ROUNDS, {})
-    report.note(tmp_path, goals([run(4.0)]))
-    written = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert set(written) == {"P1", "drain", "drain_limited"}
-    report.write(tmp_path, [], {})
-    written = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert set(written) == {"drain", "drain_limited"}, "no goal stays of which no part ran"
