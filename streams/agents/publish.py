@@ -17,7 +17,7 @@ from streams.adapters.clock import Clock
 from streams.agents.pace import Pace
 from streams.agents.publish_limits import PublishLimits
 from streams.core.lane import Claim, Settlement
-from streams.core.observation import Answer, NotSent, Observation
+from streams.core.observation import Answer, KeptBack, NotSent, Observation, cause_of
 from streams.core.retry import Breaker, Weather
 from streams.core.settlement import (
     Fenced,
@@ -213,12 +213,12 @@ class Publisher:
         """Why the request stays here although it could be sent; asked right before it would be."""
         remaining_us = claim.lease_until_us - now_us
         if remaining_us < self._limits.request_s_max * 1_000_000:
-            return "the lease of the lane would not outlast a request"
+            return KeptBack.LEASE
         if self._draining:
-            return "this worker stops"
+            return KeptBack.STOPPING
         if self.breaker.state == "open":
             # Claimed before it opened. Sent now it would most likely only become a doubt.
-            return "the sink is down for all"
+            return KeptBack.SINK_DOWN
         return None
 
     def _return_probe(self, lent: Lent) -> None:
@@ -243,15 +243,15 @@ class Publisher:
         now_ms = self._elapsed_ms()
         before = self.breaker.state
         if isinstance(observation, Answer) and observation.status in _SYSTEMIC_STATUS:
-            reason = f"Stripe refuses the credentials (HTTP {observation.status})"
-            self.breaker = self.breaker.tripped(now_ms, reason, self._uniform())
+            why = f"Stripe refuses the credentials (HTTP {observation.status})"
+            self.breaker = self.breaker.tripped(now_ms, why, self._uniform())
         else:
             match health(observation):
                 case "up":
                     self.breaker = self.breaker.succeeded()
                 case "down":
-                    reason = _reason(observation)
-                    self.breaker = self.breaker.failed(now_ms, reason, self._uniform())
+                    why = cause_of(observation)
+                    self.breaker = self.breaker.failed(now_ms, why, self._uniform())
                 case "neutral":
                     if isinstance(observation, Answer) and observation.status == 429:
                         self._pace.slower()
@@ -291,9 +291,3 @@ class Publisher:
 
     def _elapsed_ms(self) -> int:
         return int(self._clock.elapsed_s() * 1_000)
-
-
-def _reason(observation: Observation) -> str:
-    if isinstance(observation, Answer):
-        return f"HTTP {observation.status}"
-    return observation.cause

@@ -169,6 +169,12 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
         WHERE state IN ('pending', 'ambiguous')) AS oldest_request_us,
        (SELECT ledger.us(min(first_attempt_at)) FROM ledger.meter_event
         WHERE state IN ('pending', 'ambiguous')) AS oldest_attempt_us,
+       (SELECT ledger.us(min(first_attempt_at)) FROM ledger.meter_event
+        WHERE state IN ('pending', 'ambiguous') AND possibly_executed) AS oldest_doubt_us,
+       ledger.us(least(
+           (SELECT min(deadline_at) FROM ledger.uncovered WHERE deadline_at > now()),
+           (SELECT min(deadline_at) FROM ledger.meter_event
+            WHERE state IN ('pending', 'ambiguous') AND deadline_at > now()))) AS next_deadline_us,
        (SELECT count(*) FROM ledger.level WHERE due_at IS NOT NULL AND NOT held)::bigint
            AS levels_open,
        (SELECT count(*) FROM ledger.level WHERE held)::bigint AS levels_held,
@@ -182,10 +188,68 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
         WHERE settled_at IS NULL AND reason LIKE 'ledger_adopted%%')::bigint AS cells_to_compare,
        ledger.us(now()) AS now_us;
 
+-- name: status_idle
+-- Since when something could be sent and no worker has sent anything; NULL for nothing. Lanes that
+-- have to wait for something rest, so they are not counted.
+WITH due AS (
+    SELECT lane_id FROM ledger.lane
+    WHERE NOT paused AND next_due_at <= now() AND (claimed_until IS NULL OR claimed_until <= now())
+)
+SELECT ledger.us(greatest(
+           min(since),
+           (SELECT started_at FROM ledger.attempt ORDER BY attempt_id DESC LIMIT 1))) AS since_us
+FROM (
+    -- Usage of last week that was recorded just now is due just now.
+    (SELECT greatest(u.due_at, e.created_at) AS since
+     FROM ledger.uncovered AS u JOIN due USING (lane_id) JOIN ledger.meter_log AS e USING (entry_id)
+     WHERE u.due_at <= now() ORDER BY u.entry_id LIMIT 1)
+    UNION ALL
+    SELECT min(m.next_attempt_at) FROM ledger.meter_event AS m JOIN due USING (lane_id)
+    WHERE m.state IN ('pending', 'ambiguous') AND m.next_attempt_at <= now()
+) AS waiting HAVING min(since) IS NOT NULL;
+
+-- name: status_sink
+-- What the last attempts of all workers say of Stripe: failures since it last answered anybody.
+WITH last AS (
+    SELECT attempt_id, finished_at, http_status, coalesce(code, cause) AS said,
+           outcome = 'Systemic' AS refused,
+           coalesce(http_status < 500 AND http_status NOT IN (401, 403, 409, 429), false) AS answered,
+           coalesce(http_status >= 500 OR http_status IN (401, 403),
+                    outcome IN ('Retry', 'Ambiguous')) AS failed
+    FROM (SELECT * FROM ledger.attempt ORDER BY attempt_id DESC LIMIT 500) AS a
+    WHERE finished_at IS NOT NULL
+      AND (http_status IS NOT NULL OR cause IS NULL OR cause <> ALL (%(unsent)s::text[]))
+), since AS (
+    SELECT * FROM last
+    WHERE failed AND attempt_id > coalesce((SELECT max(attempt_id) FROM last WHERE answered), 0)
+)
+SELECT (SELECT ledger.us(max(finished_at)) FROM last WHERE answered) AS answered_us,
+       (SELECT count(*) FROM since)::bigint AS failures,
+       (SELECT ledger.us(min(finished_at)) FROM since) AS failing_since_us,
+       coalesce((SELECT refused FROM since ORDER BY attempt_id DESC LIMIT 1), false) AS refused,
+       (SELECT concat_ws(' ', 'HTTP ' || http_status, said) FROM since
+        ORDER BY attempt_id DESC LIMIT 1) AS cause;
+
 -- name: status_parked
--- Open items by kind and reason.
-SELECT kind, reason, count(*)::bigint AS count, ledger.us(min(parked_at)) AS oldest_us
-FROM ledger.parked WHERE state = 'open' GROUP BY kind, reason ORDER BY kind, reason;
+-- Open items by kind, reason, what ended a request or the field that a record broke, and meter.
+SELECT kind, reason, metric, count(*)::bigint AS count, ledger.us(min(parked_at)) AS oldest_us,
+       cause, outcome, min(rule) AS rule, coalesce(cause = code, false) AS by_code
+FROM (SELECT p.kind, p.reason, p.metric, p.parked_at, a.code, a.outcome,
+             CASE WHEN p.kind = 'dead'
+                  THEN coalesce(p.detail -> 'rejections' -> -1 ->> 'code', a.code,
+                                p.detail ->> 'path') END AS cause,
+             CASE WHEN p.reason = 'malformed' THEN p.detail ->> 'rule' END AS rule
+      FROM ledger.parked AS p
+      LEFT JOIN LATERAL (SELECT t.code, t.outcome FROM ledger.attempt AS t
+                         WHERE t.meter_event_id = p.meter_event_id
+                         ORDER BY t.attempt_id DESC LIMIT 1) AS a ON true
+      WHERE p.state = 'open') AS item
+GROUP BY kind, reason, cause, code, outcome, metric ORDER BY kind, reason, cause, metric;
+
+-- name: status_findings
+-- Contradictions that nobody has cleared, by their kind; those of series are counted as held.
+SELECT kind, count(*)::bigint AS count FROM ledger.finding
+WHERE cleared_at IS NULL AND kind NOT LIKE 'level%%' GROUP BY kind ORDER BY kind;
 
 -- name: status_corrected
 -- Dead items that ended because corrections took their amounts back.

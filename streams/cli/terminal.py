@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from streams.cli.errors import PIPE_CLOSED, TryAgainError, UsageProblemError
+from streams.core.instant import age_text
 
 
 def say(text: str) -> None:
@@ -83,17 +84,8 @@ def _is_number(text: str) -> bool:
 
 
 def age(seconds: float | None) -> str:
-    """Short text of an age: 12 s, 5 min, 3.1 h, 2.0 d."""
-    if seconds is None:
-        return "-"
-    for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
-        if seconds < limit:
-            return (
-                f"{seconds / length:.1f} {unit}"
-                if unit == "h"
-                else f"{seconds / length:.0f} {unit}"
-            )
-    return f"{seconds / 86_400:.1f} d"
+    """Short text of an age, `-` for none."""
+    return "-" if seconds is None else age_text(seconds)
 
 
 class Progress:

@@ -38,6 +38,8 @@ Read in the order of the journey:
 `settlement`: what the ledger writes about an attempt.
 `rejection`: reports that take back what was recorded.
 `reconcile`: what Stripe's sums prove of amounts whose answers were lost.
+`standing`: how everything stands, in figures.
+`risk`: whether money is at risk, and what to type.
 `audit`: the proof that nothing was lost and nothing made up.
 `audit_names`: the identities behind a difference.
 `skipped`: which of them a person decided to go on without.

@@ -67,3 +67,13 @@ def span_text(us: int) -> str:
         if number:
             parts.append(f"{number} {unit}")
     return " ".join(parts) or "0 s"
+
+
+def age_text(seconds: float) -> str:
+    """Short text of an age: 12 s, 5 min, 3.1 h, 2.0 d."""
+    for limit, unit, length in ((120, "s", 1), (7_200, "min", 60)):
+        if seconds < limit:
+            return f"{seconds / length:.0f} {unit}"
+    if seconds < 172_800:
+        return f"{seconds / 3_600:.1f} h"
+    return f"{seconds / 86_400:.1f} d"

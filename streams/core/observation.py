@@ -5,6 +5,7 @@ kinds differ in what they prove: `NotSent` that Stripe never saw the request, `M
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import assert_never
 
 
@@ -44,6 +45,14 @@ class NotSent:
     """Name of the exception that proves it."""
 
 
+class KeptBack(StrEnum):
+    """Causes of our own for not sending: they say nothing of whether Stripe answers."""
+
+    LEASE = "the lease of the lane would not outlast a request"
+    STOPPING = "this worker stops"
+    SINK_DOWN = "the sink is down for all"
+
+
 @dataclass(frozen=True, slots=True)
 class MaybeSent:
     """No whole answer: Stripe may or may not have recorded the meter event."""
@@ -53,6 +62,11 @@ class MaybeSent:
 
 
 Observation = Answer | NotSent | MaybeSent
+
+
+def cause_of(observation: Observation) -> str:
+    """Why it is no success, in a word or two."""
+    return f"HTTP {observation.status}" if isinstance(observation, Answer) else observation.cause
 
 
 def in_words(observation: Observation) -> str:

@@ -41,6 +41,7 @@ from streams.core.level import CellKey, Key, Reading, cell_fact, level_fact
 from streams.core.meter_event import MeterEvent
 from streams.core.observation import Answer, Observation
 from streams.core.orders import HeldRecord, Skip, fingerprint
+from streams.core.settlement import PublishPolicy, settle
 from streams.engine.partitioner import home_partition
 from streams.ports import AuditNote
 from tests.support.waiting import until
@@ -114,6 +115,8 @@ class Pipeline:
         """What really became of requests whose answers are lost; None: nothing is lost."""
         self.refuse: str | None = None
         """Stripe's code under which requests die instead of being sent."""
+        self.outage: Observation | None = None
+        """What every request meets instead of Stripe."""
         self.stripe_url = ""
         self._outbox_dsn, self._ledger_dsn, self._directory = outbox_dsn, ledger_dsn, directory
         self._partitions = {n: Partition(n) for n in range(PARTITIONS)}
@@ -318,6 +321,10 @@ class Pipeline:
                 continue
             if self.refuse is not None:
                 await ledger.settle(refused(claim, self.refuse))
+                continue
+            if self.outage is not None:
+                policy = PublishPolicy()
+                await ledger.settle(settle(claim, self.outage, policy, 0.0, sink_up=False))
                 continue
             seen = await sink.send(claim, claim.idempotency_key)
             assert isinstance(seen, Answer), seen

@@ -13,7 +13,7 @@ from streams.core.identity import (
     log_uuid,
 )
 from streams.core.instant import DAY_US, HOUR_US, MINUTE_US, SECOND_US, duration_us, from_us, to_us
-from streams.core.observation import Answer, MaybeSent, NotSent, Observation, in_words
+from streams.core.observation import Answer, MaybeSent, NotSent, Observation, cause_of, in_words
 from streams.core.quantity import from_units, to_units
 
 
@@ -119,16 +119,26 @@ def test_units_read_as_decimals(units: int, scale: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "words"),
+    ("seen", "words", "cause"),
     [
         (
             Answer(401, True, error_message="Invalid API Key"),
             "Stripe answered 401: Invalid API Key",
+            "HTTP 401",
         ),
-        (Answer(502, False), "Stripe answered 502"),
-        (NotSent("ClientConnectorError"), "Stripe was not reached (ClientConnectorError)"),
-        (MaybeSent("TimeoutError"), "Stripe gave no whole answer (TimeoutError)"),
+        (Answer(502, False), "Stripe answered 502", "HTTP 502"),
+        (
+            NotSent("ClientConnectorError"),
+            "Stripe was not reached (ClientConnectorError)",
+            "ClientConnectorError",
+        ),
+        (
+            MaybeSent("TimeoutError"),
+            "Stripe gave no whole answer (TimeoutError)",
+            "TimeoutError",
+        ),
     ],
 )
-def test_an_observation_is_told_in_words(seen: Observation, words: str) -> None:
+def test_an_observation_is_told_in_words(seen: Observation, words: str, cause: str) -> None:
     assert in_words(seen) == words
+    assert cause_of(seen) == cause

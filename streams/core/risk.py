@@ -1,0 +1,255 @@
+"""How everything stands → remarks, each with the command to type, and whether money is at risk.
+
+In: `Standing`. Out: remarks, the worst first, and one verdict. Severity says what becomes of the
+money if nobody does anything: `critical` is lost, doubled or on no invoice soon or already;
+`warning` waits, safely and for ever; `info` is worth knowing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from streams.core.instant import age_text
+from streams.core.remedy import remedy
+from streams.core.standing import Parked, Standing
+
+Severity = Literal["critical", "warning", "info"]
+ORDER: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
+
+HOUR_S: Final = 3_600
+FENCE_S: Final = 23 * HOUR_S
+"""Doubt that is older than this can only be ended by Stripe's sums."""
+FENCE_NEAR_S: Final = 20 * HOUR_S
+DEADLINE_NEAR_S: Final = HOUR_S
+"""One outage may last so long: what stands still with less left will miss its invoice."""
+FAILURES_DOWN: Final = 3
+"""So many in a row are no single request's own trouble."""
+IDLE_S_MAX: Final = 300
+CANARY_AGE_S_MAX: Final = 120
+"""A canary that is longer under way says that its partition does not flow. The age of the last one
+that arrived says nothing: canaries are sent by audits and starts, not at regular times."""
+AUDIT_AGE_S_MAX: Final = 24 * HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that needs a person."""
+
+    severity: Severity
+    name: str
+    """One word or two for rules of alerting and for tests; never changes its meaning."""
+    text: str
+    command: str
+    """What to type next."""
+
+    def __str__(self) -> str:
+        return f"{self.text}: `{self.command}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to the one question that everybody has."""
+
+    at_risk: Literal["yes", "not yet", "no"]
+    """`not yet`: amounts wait for somebody, and keep."""
+    text: str
+
+
+def verdict(remarks: tuple[Remark, ...]) -> Verdict:
+    """Whether money is at risk."""
+    worst = [remark for remark in remarks if remark.severity == "critical"]
+    waiting = [remark for remark in remarks if remark.severity == "warning"]
+    if worst:
+        return Verdict("yes", f"YES: {worst[0].text}{_more(len(worst) + len(waiting) - 1)}")
+    if waiting:
+        counted = "1 thing waits" if len(waiting) == 1 else f"{len(waiting)} things wait"
+        return Verdict("not yet", f"not yet: {counted} for somebody")
+    return Verdict("no", "no: nothing waits for anybody")
+
+
+def _more(count: int) -> str:
+    return f"; and {count} more" if count else ""
+
+
+def remarks(standing: Standing) -> tuple[Remark, ...]:
+    """What needs a person, the worst first."""
+    found = [remark for rule in RULES for remark in rule(standing)]
+    return tuple(sorted(found, key=lambda remark: ORDER.index(remark.severity)))
+
+
+def _urgent(standing: Standing) -> bool:
+    """Whether what stands still now misses its invoice or becomes a doubt before long."""
+    left_s, doubt_s = standing.waiting.deadline_in_s, standing.waiting.oldest_doubt_age_s
+    return (left_s is not None and left_s < DEADLINE_NEAR_S) or (
+        doubt_s is not None and doubt_s >= FENCE_NEAR_S
+    )
+
+
+def _still(standing: Standing) -> Severity:
+    return "critical" if _urgent(standing) else "warning"
+
+
+def is_down(standing: Standing) -> bool:
+    """Whether Stripe takes nothing from anybody, as far as the last attempts tell."""
+    return standing.sink.refused or standing.sink.failures >= FAILURES_DOWN
+
+
+def _halts(standing: Standing) -> Iterator[Remark]:
+    for halt in standing.halts:
+        yield Remark(
+            "critical",
+            "halted",
+            f"PUBLISHING STANDS STILL: {halt.kind}, {halt.detail}",
+            "tailrace ledger adopt" if halt.kind == "ledger_went_back" else "tailrace audit",
+        )
+
+
+def _sink(standing: Standing) -> Iterator[Remark]:
+    sink = standing.sink
+    if not is_down(standing):
+        return
+    since = "" if sink.failing_s is None else f" for {age_text(sink.failing_s)}"
+    what = "Stripe refuses the key" if sink.refused else "Stripe is down"
+    text = f"{what}{since} ({sink.cause or 'no answer'}); {_doubt(standing)}"
+    # Nothing that is typed here brings Stripe back: what is worth knowing is what will miss it.
+    command = "tailrace doctor" if sink.refused else "tailrace deadlines"
+    yield Remark(_still(standing), "sink_down", text, command)
+
+
+def _doubt(standing: Standing) -> str:
+    doubt_s = standing.waiting.oldest_doubt_age_s
+    if doubt_s is None:
+        return "nothing is in doubt, amounts wait"
+    return f"the oldest doubt is {age_text(doubt_s)} old; at 23 h only Stripe's sums can end it"
+
+
+def _fence(standing: Standing) -> Iterator[Remark]:
+    doubt_s = standing.waiting.oldest_doubt_age_s
+    if doubt_s is not None and doubt_s >= FENCE_NEAR_S and not is_down(standing):
+        yield Remark("critical", "fence_near", _doubt(standing), "tailrace reconcile")
+
+
+def _idle(standing: Standing) -> Iterator[Remark]:
+    idle_s = standing.waiting.idle_s
+    # Why nobody takes them is said by another remark then.
+    stopped = standing.halts or standing.pauses or standing.waiting.cells_to_compare
+    stopped = stopped or is_down(standing)
+    if idle_s is not None and idle_s > IDLE_S_MAX and not stopped:
+        text = f"amounts are due since {age_text(idle_s)} and no worker takes them"
+        yield Remark(_still(standing), "idle", text, "tailrace worker")
+
+
+def _pauses(standing: Standing) -> Iterator[Remark]:
+    for pause in standing.pauses:
+        yield Remark(
+            _still(standing),
+            "paused",
+            f"PUBLISHING IS PAUSED: {pause.scope} {pause.subject or ''} by {pause.by}: "
+            f"{pause.reason}; {pause.units_waiting} units wait",
+            "tailrace pause list",
+        )
+
+
+def _audits(standing: Standing) -> Iterator[Remark]:
+    for audit in standing.audits:
+        if audit.lost or audit.double:
+            text = f"the last audit of {audit.source} found lost {audit.lost} · double "
+            yield Remark("critical", "audit_unequal", f"{text}{audit.double}", "tailrace audit")
+        elif audit.age_s > AUDIT_AGE_S_MAX:
+            text = f"nothing is proven of {audit.source} since {age_text(audit.age_s)}"
+            yield Remark("warning", "audit_old", text, "tailrace audit")
+    if standing.positions and not standing.audits:
+        yield Remark("info", "audit_never", "nothing is proven yet", "tailrace audit")
+
+
+def _findings(standing: Standing) -> Iterator[Remark]:
+    for finding in standing.findings:
+        if finding.kind == "superseded_recorded":
+            text = f"{finding.count} requests were replaced and recorded after all: billed twice?"
+            yield Remark("critical", "twice", text, "tailrace reconcile")
+        else:
+            text = f"{finding.count} reports of Stripe's contradict the ledger ({finding.kind})"
+            yield Remark("warning", "contradicted", text, "tailrace rejections list")
+
+
+def _held(standing: Standing) -> Iterator[Remark]:
+    for held in standing.held:
+        text = f"partition {held.partition} is held: {held.why}"
+        yield Remark("warning", "held", text, "tailrace held list")
+
+
+def _canary(standing: Standing) -> Iterator[Remark]:
+    under_way_s = standing.canary_under_way_s
+    if under_way_s is not None and under_way_s > CANARY_AGE_S_MAX:
+        text = f"a canary is under way for {age_text(under_way_s)}, so a partition does not flow"
+        yield Remark("warning", "not_flowing", text, "tailrace source guard")
+
+
+def _parked(standing: Standing) -> Iterator[Remark]:
+    for item in standing.parked:
+        yield _dead(item) if item.kind == "dead" else _review(item)
+
+
+def _review(item: Parked) -> Remark:
+    text = f"{item.count} {item.reason}{_of(item)} {_wait(item.count)} for a decision"
+    return Remark("warning", "review", text, "tailrace review list")
+
+
+def _dead(item: Parked) -> Remark:
+    why = item.rule or item.cause
+    text = f"{item.count} dead{_of(item)}, {item.reason}{f' ({why})' if why else ''}"
+    ends = remedy(item.reason, item.cause, item.outcome)
+    # Offered where the redrive ends it once its remedy is done, and nothing has to be proven.
+    command = "tailrace dead list"
+    if item.reason == "refused" and item.by_code and item.outcome != "too_old":
+        command = f'tailrace dead redrive --cause {item.cause} --reason "…"'
+    return Remark("warning", "dead", f"{text}: {ends}", command)
+
+
+def _of(item: Parked) -> str:
+    return f" of {item.metric}" if item.metric else ""
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"
+
+
+def _counts(standing: Standing) -> Iterator[Remark]:
+    waiting = standing.waiting
+    listed: tuple[tuple[int, Severity, str, str, str], ...] = (
+        (
+            waiting.entries_overdue, "critical", "overdue",
+            "usage missed its invoice", "tailrace carry list",
+        ),
+        (
+            waiting.entries_unmapped, "warning", "unmapped",
+            "usage is held for unmapped tenants", "tailrace customers list",
+        ),
+        (
+            waiting.lanes_paused, "warning", "lanes_stopped",
+            f"{waiting.lanes_paused} lanes are stopped", "tailrace pause list",
+        ),
+        (
+            waiting.levels_held, "warning", "levels_held",
+            f"{waiting.levels_held} series are held", "tailrace audit",
+        ),
+        (
+            waiting.cells_to_compare, "warning", "to_compare",
+            f"{waiting.cells_to_compare} cells wait until Stripe's sums were compared with the "
+            "ledger that was adopted", "tailrace reconcile",
+        ),
+        (
+            waiting.proposals_open, "warning", "proposals",
+            f"{waiting.proposals_open} corrections wait for another login",
+            "tailrace correct list",
+        ),
+    )  # fmt: skip
+    for count, severity, name, text, command in listed:
+        if count:
+            yield Remark(severity, name, text, command)
+
+
+RULES: Final[tuple[Callable[[Standing], Iterator[Remark]], ...]] = (
+    _halts, _audits, _findings, _sink, _fence, _idle, _pauses, _held, _canary, _parked, _counts,
+)  # fmt: skip
+"""Asked in this order, which is the order of remarks of the same severity."""
