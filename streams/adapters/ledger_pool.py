@@ -39,6 +39,14 @@ _UNAVAILABLE: Final = (
     TooManyRequests,
     asyncio.TimeoutError,
 )
+_NOT_WHOLE: Final = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedFunction,
+)
+"""What a ledger says while a backup is put back into it, or before it is upgraded: a restore gives
+the grants last, so nobody meets a half of its rows. It passes, or a person mends it."""
 _REFUSED: Final = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException)
 
 
@@ -66,7 +74,9 @@ class LedgerPool:
         idle_ms_max: int = IDLE_MS_MAX,
         clock: Clock | None = None,
     ) -> None:
-        self._away = _Away(dsn, SystemClock() if clock is None else clock)
+        clock = SystemClock() if clock is None else clock
+        self._away = _Trouble(dsn, clock, begins="ledger_unreachable", ends="ledger_reachable")
+        self._broken = _Trouble(dsn, clock, begins="ledger_not_whole", ends="ledger_whole")
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             dsn,
             min_size=1,
@@ -100,25 +110,36 @@ class LedgerPool:
             try:
                 async with self._pool.connection() as conn:
                     self._away.over()
-                    return await work(conn)
+                    result = await work(conn)
+                self._broken.over()
+                return result
             except _REPEATED as error:
                 if repeat == REPEATS_MAX:
                     raise LedgerUnavailableError(f"ledger: {error}") from error
             except psycopg.errors.ObjectNotInPrerequisiteState as error:
                 # Before the others: psycopg counts it among those that may pass by themselves.
                 raise LedgerRefusedError(refusal(error)) from error
-            except _UNAVAILABLE as error:
-                self._away.note(error)
-                raise LedgerUnavailableError(f"ledger: {error}") from error
+            except (*_NOT_WHOLE, *_UNAVAILABLE) as error:
+                raise self._unavailable(error) from error
             except _REFUSED as error:
                 raise LedgerRefusedError(refusal(error)) from error
         raise LedgerUnavailableError("ledger: too many repetitions")
 
+    def _unavailable(self, error: BaseException) -> LedgerUnavailableError:
+        if isinstance(error, _NOT_WHOLE):
+            self._broken.note(error)
+            return LedgerUnavailableError(f"ledger: {error}; see `tailrace schema check`")
+        # No connection, or a lost one; what a server answers is not its absence.
+        if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+            self._away.note(error)
+        return LedgerUnavailableError(f"ledger: {error}")
 
-class _Away:
-    """Since when nobody answers: one line at the beginning, one now and then, one at the end."""
 
-    def __init__(self, dsn: str, clock: Clock) -> None:
+class _Trouble:
+    """Since when it lasts: one line at the beginning, one now and then, one at the end."""
+
+    def __init__(self, dsn: str, clock: Clock, *, begins: str, ends: str) -> None:
+        self._begins, self._ends = begins, ends
         known = conninfo_to_dict(dsn)
         self._server = f"{known.get('host', 'local socket')}:{known.get('port', 5432)}"
         self._clock = clock
@@ -126,9 +147,7 @@ class _Away:
         self._told_s = 0.0
 
     def note(self, error: BaseException) -> None:
-        """A transaction got no connection, or lost it; other trouble is not its absence."""
-        if isinstance(error, psycopg.Error) and error.sqlstate is not None:
-            return
+        """A transaction met it."""
         now_s = self._clock.elapsed_s()
         if self._since_us is None:
             self._since_us = self._clock.now_us()
@@ -136,12 +155,12 @@ class _Away:
             return
         self._told_s = now_s
         since = wire_text(self._since_us)
-        log.error("ledger_unreachable", server=self._server, since=since, error=str(error))
+        log.error(self._begins, server=self._server, since=since, error=str(error))
 
     def over(self) -> None:
-        """A connection is there."""
+        """It is over, if it was there."""
         if self._since_us is not None:
-            log.warning("ledger_reachable", server=self._server, since=wire_text(self._since_us))
+            log.warning(self._ends, server=self._server, since=wire_text(self._since_us))
             self._since_us = None
 
 

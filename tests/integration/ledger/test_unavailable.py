@@ -4,6 +4,7 @@ import asyncio
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from streams.adapters.ledger import Ledger
 from streams.adapters.ledger_pool import REPEATS_MAX, Connection, LedgerPool, LedgerRefusedError
@@ -13,6 +14,7 @@ from tests.integration.ledger.world import World
 from tests.support.postgres import Database
 
 pytestmark = pytest.mark.postgres
+ROLES = "ledger_service, ledger_finance, ledger_reader"
 
 
 async def test_a_ledger_that_is_not_there_is_unavailable(database: Database) -> None:
@@ -151,6 +153,40 @@ async def test_what_a_rule_refuses_is_not_taken_for_an_outage(database: Database
             await pool.run(work)
     finally:
         await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("broken", "whole"),
+    [
+        (f"REVOKE USAGE ON SCHEMA ledger FROM {ROLES}", f"GRANT USAGE ON SCHEMA ledger TO {ROLES}"),
+        ("ALTER SCHEMA ledger RENAME TO restored", "ALTER SCHEMA restored RENAME TO ledger"),
+        ("ALTER TABLE ledger.halt RENAME TO h", "ALTER TABLE ledger.h RENAME TO halt"),
+    ],
+)
+async def test_a_ledger_that_is_being_restored_is_waited_for(
+    database: Database, broken: str, whole: str
+) -> None:
+    """A worker that ended by it would have to be started again by whoever restores."""
+    pool = LedgerPool(database.dsn(database.login("ledger_service")))
+    await pool.open()
+
+    async def asks(conn: Connection) -> None:
+        await conn.execute("SELECT count(*) FROM ledger.halt")
+
+    await pool.run(asks)
+    try:
+        with database.connect() as admin, capture_logs() as lines:
+            admin.execute(broken.encode())
+            admin.commit()
+            for _ in range(2):
+                with pytest.raises(LedgerUnavailableError, match="tailrace schema check"):
+                    await pool.run(asks)
+            admin.execute(whole.encode())
+            admin.commit()
+            await pool.run(asks)
+    finally:
+        await pool.close()
+    assert [line["event"] for line in lines] == ["ledger_not_whole", "ledger_whole"]
 
 
 async def test_everybody_at_once_ends_with_everything_settled(world: World) -> None:
