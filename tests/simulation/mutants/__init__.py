@@ -21,7 +21,7 @@ Plant before the world is made, so both classes and instances of it follow. Then
 - `layers_off` and `layers`: other rules that would hide the bug, in words and as a function that
   switches them off (`layers.py`): the ledger's position hides facts that were marked too early.
 
-Add it to the tuple `MUTANTS` of the module of its part (admission, rebuilding, telling,
+Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, rebuilding, telling,
 publishing, invoicing, deciding).
 `python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
 notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
@@ -60,6 +60,7 @@ def every() -> Iterator[Mutant]:
     # Here, because the parts need the class above.
     from tests.simulation.mutants import (  # noqa: PLC0415
         admission,
+        capturing,
         deciding,
         invoicing,
         publishing,
@@ -67,7 +68,7 @@ def every() -> Iterator[Mutant]:
         telling,
     )
 
-    for part in (admission, rebuilding, telling, publishing, invoicing, deciding):
+    for part in (capturing, admission, rebuilding, telling, publishing, invoicing, deciding):
         yield from part.MUTANTS
 
 
