@@ -37,7 +37,7 @@ def worker_killed_at_a_step(world: World, busy_s: float) -> float:
     for _ in range(rng.randrange(2, 9)):
         step = rng.choice(ALL_STEPS)
         strike = partial(world.kill, down_s=3.0, fault=f"worker_killed_at_a_step: {step}")
-        world.later(rng.random() * busy_s, partial(_arm, world, step, rng.randrange(1, 4), strike))
+        world.later(rng.random() * busy_s, partial(arm, world, step, rng.randrange(1, 4), strike))
     return busy_s
 
 
@@ -55,12 +55,12 @@ def worker_stopped_at_a_step(world: World, busy_s: float) -> float:
         fault = f"worker_stopped_at_a_step: {step}"
         strike = partial(world.stop, stopped_s=stopped_s, fault=fault)
         at_s = rng.random() * busy_s
-        world.later(at_s, partial(_arm, world, step, rng.randrange(1, 4), strike))
+        world.later(at_s, partial(arm, world, step, rng.randrange(1, 4), strike))
         last_s = max(last_s, at_s + stopped_s)
     return last_s
 
 
-def _arm(world: World, step: str, nth: int, strike: Callable[[Machine], object]) -> None:
+def arm(world: World, step: str, nth: int, strike: Callable[[Machine], object]) -> None:
     """Strikes whichever machine is the nth to reach a step from now on."""
     remaining = nth
 
@@ -74,6 +74,17 @@ def _arm(world: World, step: str, nth: int, strike: Callable[[Machine], object])
                 strike(machine)
 
     world.traps.append(trap)
+
+
+def struck_at(world: World, step: str) -> None:
+    """Has a worker die or fall asleep at a step that is passed in few seeds."""
+    rng = world.rng
+    if rng.random() < 0.5:
+        strike = partial(world.kill, down_s=3.0, fault=f"worker_killed_at_a_step: {step}")
+    else:
+        stopped_s, fault = rng.choice((30.0, 3 * HOUR_S)), f"worker_stopped_at_a_step: {step}"
+        strike = partial(world.stop, stopped_s=stopped_s, fault=fault)
+    arm(world, step, rng.randrange(1, 4), strike)
 
 
 def _living(world: World) -> list[Machine]:

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from tests.simulation.faults.deaths import struck_at
 from tests.simulation.ledger.rows import Cycle
 from tests.simulation.stripe import Weather
 from tests.simulation.timeline import T0_US
@@ -38,6 +39,7 @@ def invoices_close(world: World, busy_s: float) -> float:
             world.later(begins_s - HOUR_S / 4, partial(becomes, "answer_lost"))
         world.later(begins_s, partial(becomes, rng.choice(kinds)))
         world.later(closed_s + AFTER_S / 2, partial(becomes, "fine"))
+    world.later(end_s, partial(struck_at, world, "invoices_closed"))
     for _ in range(2):
         world.later(closed_s + rng.random() * AFTER_S, world.operator.correct)
     return max(busy_s, closed_s + AFTER_S)

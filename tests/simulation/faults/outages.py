@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from tests.simulation.faults.deaths import struck_at
 from tests.simulation.stripe import Weather
 from tests.simulation.world import HOUR_S, World
 
@@ -57,6 +58,7 @@ def stripe_sporadic(world: World, busy_s: float) -> float:
 def rejected_afterwards(world: World, busy_s: float) -> float:
     """Some of what Stripe accepts it refuses afterwards, and says so in reports."""
     world.stripe.rejecting = world.rng.choice((0.1, 0.3))
+    struck_at(world, "report_noted")
     return busy_s
 
 

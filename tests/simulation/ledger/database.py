@@ -27,7 +27,7 @@ COMMITTED: Final = {
     "position_advance": "facts_told",
     "settle_many": "settlement_written",
     "cut_entries": "entries_cut",
-    "take_back": "report_noted",
+    "doubt_unnamed": "report_noted",
     "carry_overdue": "invoices_closed",
 }
 """Named steps: what a transaction was that ends with a statement."""
