@@ -20,7 +20,11 @@ def audit(stack: LiveStack, *options: str) -> dict[str, Any]:
 
 
 def assert_nothing_lost(stack: LiveStack) -> None:
-    """The last word of every drill that was made good: nothing is lost, nothing counts twice."""
+    """What the product says of itself: nothing is lost, nothing counts twice.
+
+    An audit waits for rows that it sends last of all. What was on its way before, copies of what is
+    counted above all, has come through then: so the oracle is asked after it and not before.
+    """
     found = audit(stack)
     assert (found["ok"], found["lost"], found["double"]) == (True, 0, 0), found["findings"]
 

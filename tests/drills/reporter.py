@@ -2,8 +2,9 @@
 
 In: tests marked `drill`. Out: NAME.md for each and summary.json for all of a run, written as soon
 as a drill is over; full.json after a run of all of them. A drill that the oracle has not judged
-fails, whatever it asserted itself, and one that fails on the way is judged where it stands. What
-is written into `Books` is judged by itself; a drill with another measure says `witness.judged`.
+fails, whatever it asserted itself, as does one that has not counted its failed state, and one that
+fails on the way is judged where it stands. What is written into `Books` is judged by itself; a
+drill with another measure says `witness.judged`.
 """
 
 import contextlib
@@ -93,6 +94,8 @@ class Reporter:
             pytest.fail("the oracle did not run: a drill that nobody has judged proves nothing")
         if not witness.verdict.exact:
             pytest.fail("\n".join((str(witness.verdict), *witness.verdict.differences)))
+        if not witness.failures:
+            pytest.fail("the failed state was not shown: nobody counted it before the recovery")
         return result
 
     @pytest.hookimpl(wrapper=True)

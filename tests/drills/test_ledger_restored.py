@@ -136,6 +136,7 @@ def test_a_ledger_that_forgot_nothing_but_what_was_sent_sends_none_of_it_again(
 
     stack.start_worker("another")
     until("publishing halted", lambda: halted(stack), 60)
+    show_pending(stack, books)
 
     assert ledger_number(stack, "SELECT count(*) FROM ledger.went_back") == 0
     plan = stack.tailrace("ledger", "adopt")

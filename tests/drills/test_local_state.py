@@ -77,6 +77,7 @@ def assert_exact_at_the_end(stack: LiveStack, books: Books) -> None:
     await_settled(stack, books)
     audit = stack.tailrace("audit")
     assert audit.returncode == 0, audit.stdout + audit.stderr
+    await_settled(stack, books)
     assert_exact(stack, books)
 
 

@@ -56,6 +56,7 @@ def test_every_bad_answer_at_once(stack: LiveStack) -> None:
     assert_exact(stack, books)
     assert ask(stack, NOT_WHOLE, books) == 0
     # Else the storm has passed by and proven nothing.
+    stack.stand_in.assert_all_struck()
     assert ask(stack, ATTEMPTS, books) > ask(stack, SENT, books) + 20
 
 

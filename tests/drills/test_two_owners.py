@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from streams.engine.fail_stop import ExitCode
+from tests.drills.asked import assert_nothing_lost
 from tests.support.attempts import NOT_WHOLE, ask
 from tests.support.books import Books, assert_exact, await_settled, scattered, show_pending, write
 from tests.support.live import LiveStack, LiveWorker
@@ -91,6 +92,8 @@ def test_two_owners_of_everything_count_nothing_twice(stack: LiveStack) -> None:
     write(stack, scattered("owners-after", EVENTS, seed=66), books)
     show_pending(stack, books)
     stack.start_worker("owner-after", **IMPATIENT)
+    await_settled(stack, books)
+    assert_nothing_lost(stack)
     await_settled(stack, books)
     assert_exact(stack, books)
     assert ask(stack, NOT_WHOLE, books) == 0

@@ -49,5 +49,6 @@ def test_two_publishers_on_the_same_lanes_never_cross(stack: LiveStack) -> None:
     assert crossed(stack) == before
     assert ask(stack, NOT_WHOLE, books) == 0
     # Else nobody raced, or no answer was lost.
+    stack.stand_in.assert_all_struck()
     assert min(number for _, number in look(stack, SHARES, books)) > 20
     assert ask(stack, ATTEMPTS, books) > ask(stack, SENT, books) + 10

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from streams.crash_points import STEPS
+from tests.drills.asked import assert_nothing_lost
 from tests.support.books import Books, assert_exact, await_settled, scattered, show_pending, write
 from tests.support.live import LiveStack
 from tests.support.struck import IMPATIENT, struck
@@ -55,5 +56,7 @@ def test_killed_and_its_disk_lost_the_state_is_rebuilt_from_the_packed_log(
             "SELECT metering.reemit(now() - interval '1 hour', now(), 'drill: all of it again')"
         )
     stack.start_worker("disk", **IMPATIENT)
+    await_settled(stack, books)
+    assert_nothing_lost(stack)
     await_settled(stack, books)
     assert_exact(stack, books)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tests.simulation import summary
+from tests.simulation import strikes, summary
 from tests.simulation.hunt import hunt_named
 from tests.simulation.mutants import SEEDS_MAX, every
 from tests.simulation.run import Outcome, Tally, quiet, run_seed
@@ -45,10 +45,14 @@ def _seeds(seeds: range, live: Callable[[int], Outcome], workers: int) -> int:
         if tally.seeds % TOLD_EVERY == 0:
             _out(tally.line())
     _out(tally.line())
+    for line in strikes.lines(tally.strikes):
+        _out(line)
     if tally.failed:
         _out(f"the first of {len(tally.failed)} seeds that fail: {tally.failed[0].command}")
+    for name in tally.missing:
+        _out(f"never met in {tally.seeds} seeds: {name}")
     summary.write(tally.document())
-    return 1 if tally.failed else 0
+    return 1 if tally.failed or tally.missing else 0
 
 
 def _replay(seed: int, forced: Sequence[str], *, short: bool) -> int:

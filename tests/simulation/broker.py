@@ -132,6 +132,8 @@ class Membership:
             silent_s = self._broker.timeline.now_s - process.stopped_at_s
             stopped = process.state == "stopped" and silent_s >= SESSION_S
             if (stopped or process.state == "dead") and process in self.members:
+                if stopped and process in self.holders.values():
+                    self._broker.timeline.strike("partition taken from a sleeper")
                 self._broker.timeline.note("evicted", process.name)
                 self.leave(process)
 
@@ -180,6 +182,7 @@ class PackedProducer:
 
         def deliver() -> None:
             if self._broker.away:
+                timeline.strike("broker_away")
                 timeline.outside(1.0, deliver)
                 return
             offset = self._broker.append(topic, partition, None, value or b"")
@@ -215,6 +218,7 @@ class OutputQueue:
         await asyncio.sleep(self._delay_s())
         self._process.check()
         if self._broker.away:
+            self._broker.timeline.strike("broker_away")
             message = "no broker took it in time"
             raise UndeliveredError(message)
         for topic, keyed in queue:

@@ -11,6 +11,7 @@ import msgspec
 
 from streams import topics
 from tests.simulation.completeness import audited
+from tests.simulation.invoicing import carried, unbilled
 from tests.simulation.oracle import (
     Cell,
     Truth,
@@ -49,6 +50,8 @@ def violations(world: World) -> list[Violation]:
         alarmed,
         changed,
         given_up,
+        unbilled,
+        carried,
         homeless,
         audited,
         contradictions,

@@ -44,6 +44,8 @@ class Connect:
 
     def kill(self) -> None:
         if self.process is not None:
+            if self._sent > self.stored:
+                self._timeline.strike("rows sent twice by a lagging offset")
             self._timeline.note("connect killed", self._sent - self.stored)
             self.process.kill()
             self.process = None
@@ -55,6 +57,7 @@ class Connect:
                 await asyncio.sleep(POLL_S_MAX * self._rng.random())
                 continue
             if self._broker.away:
+                self._timeline.strike("broker_away")
                 await asyncio.sleep(POLL_S_MAX * self._rng.random())
                 continue
             await asyncio.sleep(self._delay_s())

@@ -60,6 +60,7 @@ class Operator:
         if self.database.adopt() is None:
             for item in self.database.open_items():
                 self.decide(item)
+            self.carry()
             if self.corrects and self.rng.random() < 0.2:
                 self.correct()
         self.reconcile()
@@ -70,8 +71,12 @@ class Operator:
             with suppress(RefusedError):
                 proven = self.is_absent(item.meter_event_id)
                 self.database.redrive(item.parked_id, proven=proven)
+                self.timeline.strike("person: redriven")
                 self.database.redrive(item.parked_id, proven=proven)
                 raise AssertionError("redriven twice")
+            return
+        if item.entry_id is not None:
+            self.carry_one(item.entry_id, elsewhere=self.rng.random() < 0.3)
             return
         event_id = item.row["event_id"]
         wanted = event_id in self.approved
@@ -83,10 +88,28 @@ class Operator:
             self.database.approve(item.parked_id)
         except RefusedError:
             self.database.reject(item.parked_id)
+            self.timeline.strike("person: rejected")
             if item.reason != "conflict":
                 self.rejected.append(event_id)
         else:
             self.approved.append(event_id)
+            self.timeline.strike("person: approved")
+
+    def carry(self) -> None:
+        """What the meters leave to people past its invoice."""
+        for u in list(self.database.overdue()):
+            entry = self.database.entry(u.entry_id)
+            if u.delta and self.database.meters[entry.metric, entry.version].carry == "manual":
+                self.carry_one(u.entry_id, elsewhere=self.rng.random() < 0.3)
+
+    def carry_one(self, entry_id: int, *, elsewhere: bool) -> None:
+        """Into the open period, or billed elsewhere where that is refused; said twice."""
+        for _ in range(2):
+            try:
+                self.database.carry_entry(entry_id, elsewhere=elsewhere)
+            except RefusedError:
+                with suppress(RefusedError):  # a lost ledger may have sent it: sums tell first
+                    self.database.carry_entry(entry_id, elsewhere=True)
 
     def is_absent(self, meter_event_id: int) -> bool:
         """Whether a request is in doubt and Stripe's sum passes as proof that it lacks it."""
@@ -120,6 +143,7 @@ class Operator:
             row = self.rng.choice(rows)
             units = self.rng.choice((-units_of(row), -1, 3))
             self.corrections.append((row.use.tenant_id, row.use.metric, row.occurred_us, units))
+            self.timeline.strike("person: corrected")
             self.say_corrections()
 
     def say_corrections(self) -> None:
@@ -136,8 +160,9 @@ class Operator:
             line, ids = self._compared(key, rows[key])
             decision = line.decision
             if isinstance(decision, TakeBack):
-                self.database.take_back_unnamed(rejection(line, decision, ids))
+                told = self.database.take_back_unnamed(rejection(line, decision, ids))
+                self.timeline.strike(f"person: {told} by sums, unnamed")
             elif isinstance(decision, Settle):
                 dated = [self.database.meter_event(n).timestamp_s or 0 for n in decision.absent]
-                told = settlement(line, decision, origin, ids, max(dated, default=None))
-                self.database.settle_cell(told)
+                proof = settlement(line, decision, origin, ids, max(dated, default=None))
+                self.timeline.strike(f"person: {self.database.settle_cell(proof)} by sums")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from streams.topics import EVENTS
+from tests.simulation.ledger.rows import Entry
 from tests.simulation.rules import HORIZON_US, HOUR_US, MINUTE_US, WINDOW_US, units_of, verdict_of
 from tests.simulation.service import SOURCE
 from tests.simulation.world import World
@@ -83,7 +84,18 @@ class Truth:
                 )
         for tenant_id, metric, at_us, units in self.world.operator.corrections:
             amounts[self.cell(tenant_id, metric, at_us)] += units
+        for entry, put in self.carried():
+            amounts[self.cell(entry.tenant_id, entry.metric, entry.start_us)] -= entry.delta
+            if put is not None:
+                amounts[self.cell(put.tenant_id, put.metric, put.start_us)] += entry.delta
         return {cell: units for cell, units in amounts.items() if units}
+
+    def carried(self) -> Iterator[tuple[Entry, Entry | None]]:
+        """What the ledger says of amounts that missed their invoice; see `checks.uninvoiced`."""
+        entries = self.world.database.tables.entries
+        for carry in self.world.database.tables.carries:
+            put = carry.in_entry_id
+            yield entries[carry.entry_id - 1], None if put is None else entries[put - 1]
 
     def cells(self) -> dict[tuple[int, str], tuple[int, int]]:
         """Identities by minute and class: how many, and the sum of their contents."""

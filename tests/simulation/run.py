@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,16 +12,21 @@ from unittest.mock import patch
 
 import structlog
 
+from streams.agents import overdue
 from tests.simulation import disk
 from tests.simulation.checks import violations
 from tests.simulation.oracle import Violation
+from tests.simulation.rules import verdict_of
 from tests.simulation.story import brief, story
+from tests.simulation.strikes import missing
 from tests.simulation.summary import Summary
 from tests.simulation.timeline import StalledError
 from tests.simulation.turns import sleep
 from tests.simulation.world import World
 
 _CRITICAL: Final = 50
+INVOICES_S: Final = 240.0
+"""Between two looks at invoices: in vain nearly always, and still far below their margin."""
 _COLLECT_EVERY: Final = 20
 
 
@@ -36,6 +42,8 @@ class Outcome:
     violations: tuple[Violation, ...]
     notes: tuple[str, ...] = ()
     brief: bool = False
+    strikes: Mapping[str, int] = field(default_factory=dict)
+    """How often each fault has met something, and each kind of usage was recorded."""
 
     @property
     def command(self) -> str:
@@ -52,13 +60,20 @@ class Tally:
     seeds: int = 0
     hours: float = 0.0
     failed: list[Outcome] = field(default_factory=list)
+    strikes: Counter[str] = field(default_factory=Counter)
     began_s: float = field(default_factory=time.perf_counter)
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
         self.hours += outcome.hours
+        self.strikes.update(outcome.strikes)
         if outcome.violations:
             self.failed.append(outcome)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What never happened in seeds that were enough for it."""
+        return missing(self.strikes, self.seeds)
 
     @property
     def violations(self) -> int:
@@ -82,6 +97,7 @@ class Tally:
             "hours": round(self.hours, 1),
             "violations": self.violations,
             "seeds_per_s": round(self.seeds_per_s, 1),
+            "strikes": dict(sorted(self.strikes.items())),
         }
 
 
@@ -100,7 +116,11 @@ def quiet() -> Iterator[None]:
     gc.freeze()
     gc.disable()
     try:
-        with disk.modelled(), patch.object(asyncio, "sleep", sleep):
+        with (
+            disk.modelled(),
+            patch.object(asyncio, "sleep", sleep),
+            patch.object(overdue, "PAUSE_S", INVOICES_S),
+        ):
             yield
     finally:
         gc.enable()
@@ -127,6 +147,8 @@ def run_seed(
         (*stalled, *violations(world)),
         tuple(world.timeline.kept or ()),
         short,
+        world.timeline.strikes
+        + Counter(f"usage: {verdict_of(row)}" for row in world.service.committed),
     )
     if seed % _COLLECT_EVERY == 0:
         gc.collect()

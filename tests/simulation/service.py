@@ -19,6 +19,7 @@ from tests.support.outbox import identity as identity_of
 
 SOURCE = "shop"
 CANARY = "tailrace.canary"
+LONG_US = 60_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Kind = Literal["usage", "correction", "conflict", "canary"]
 
@@ -100,6 +101,7 @@ class Service:
             transaction.rows.append(Row(use.kind, use, event_id, content, occurred_us, now_us))
             return "recorded"
         if first.content == content:
+            self.timeline.strike("usage recorded twice")
             return "duplicate"
         known = {(r.event_id, r.content) for r in transaction.rows} | self.conflicts
         if (event_id, content) not in known:
@@ -120,8 +122,12 @@ class Service:
         self.locked = {k: t for k, t in self.locked.items() if t is not transaction}
         if not commit:
             self.rolled_back += transaction.rows
+            if transaction.rows:
+                self.timeline.strike("transaction rolled back")
             self.timeline.note("rolled back", len(transaction.rows))
             return
+        if transaction.rows and self.now_us() - transaction.began_us > LONG_US:
+            self.timeline.strike("transaction open for minutes")
         for row in transaction.rows:
             if row.kind == "conflict":
                 self.conflicts.add((row.event_id, row.content))

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from tests.simulation.faults import AIMED, FAULTS
+from tests.simulation.faults import AIMED, APART, FAULTS
 from tests.simulation.rules import verdict_of
 from tests.simulation.service import Service, Use, other_content
 from tests.simulation.timeline import T0_US
@@ -113,7 +113,18 @@ def story(world: World) -> float:
     world.writing = world.timeline.create_task(write(world, hours, rng.randrange(20, 60)))
     lasts_s = hours * HOUR_S + 2 * HOUR_S
     others = sorted(FAULTS.keys() - set(world.forced))
-    return _strike(world, (*world.forced, *rng.sample(others, rng.randrange(6))), hours, lasts_s)
+    return _strike(
+        world, _together(world.forced, rng.sample(others, rng.randrange(6))), hours, lasts_s
+    )
+
+
+def _together(forced: Sequence[str], chosen: Sequence[str]) -> Sequence[str]:
+    """Those that are forced and of the others all that may be in one seed with them."""
+    names = [*forced]
+    for name in chosen:
+        if not {*names, name} >= APART:
+            names.append(name)
+    return names
 
 
 def brief(world: World) -> float:

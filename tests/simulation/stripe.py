@@ -36,6 +36,11 @@ Weather = Literal[
     "fine", "refused", "swallowed", "answer_lost", "error", "error_kept", "error_after",
     "throttled", "unauthorized", "slow", "proxy",
 ]  # fmt: skip
+SPORADIC: Final[tuple[Weather, ...]] = (
+    "refused", "swallowed", "answer_lost", "error", "error_kept", "error_after", "throttled",
+    "slow", "proxy",
+)  # fmt: skip
+"""What a single request may meet while all others are well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +89,15 @@ class Stripe:
 
     def _now(self) -> Weather:
         if self.weather == "fine" and self.rng.random() < self.sporadic:
-            return self.rng.choice(
-                ("refused", "swallowed", "answer_lost", "error", "error_kept", "error_after",
-                 "throttled", "slow", "proxy")
-            )  # fmt: skip
+            return self.rng.choice(SPORADIC)
         return self.weather
 
     async def send(self, claim: Claim, key: str) -> Observation:
         """One request on its way and, with luck, its answer on the way back."""
         weather = self._now()
+        if weather != "fine":
+            fault = "stripe_sporadic" if self.weather == "fine" else "stripe_down"
+            self.timeline.strike(f"{fault}: {weather}")
         if weather == "refused":
             await asyncio.sleep(self.delay_s())
             return NotSent("ClientConnectorError")
@@ -144,6 +149,8 @@ class Stripe:
                 reply = errors.server_error(500, stored=True)
             case _:
                 late = self.rng.random() < self.rejecting
+                if late:
+                    self.timeline.strike("rejected_afterwards")
                 return engine.finish(execution, now_us, REFUSED if late else None)
         return engine.fail(execution, reply, now_us, recorded=weather == "error_after")
 

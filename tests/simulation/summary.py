@@ -34,6 +34,8 @@ class Summary(TypedDict, total=False):
     """Simulated."""
     violations: int
     seeds_per_s: float
+    strikes: dict[str, int]
+    """How often each fault has met something."""
     mutants: dict[str, MutantFigures]
 
 
@@ -43,7 +45,7 @@ SUMMARY: Final = Path("build/sim/summary.json")
 def write(part: Summary, path: Path = SUMMARY) -> None:
     """Puts a part into the file; what it does not name stays as the last run left it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = Summary(seeds=0, hours=0.0, violations=0, seeds_per_s=0.0, mutants={})
+    known = Summary(seeds=0, hours=0.0, violations=0, seeds_per_s=0.0, strikes={}, mutants={})
     if path.exists():
         known.update(msgspec.json.decode(path.read_bytes(), type=Summary))
     known.update(part)

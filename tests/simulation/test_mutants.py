@@ -15,7 +15,7 @@ MUST_BE_THERE = frozenset({
     "level_without_count", "level_without_birth", "rule_book_of_its_own",
     "decision_inside_the_level", "offsets_of_any_log", "positions_outside_the_ledger",
     "told_before_acknowledged", "audit_by_one_snapshot", "two_owners_without_guard",
-    "any_duplicate_is_success", "negative_overtakes",
+    "any_duplicate_is_success", "negative_overtakes", "sent_past_its_deadline", "doubt_carried",
 })  # fmt: skip
 """The rules that everything rests on: none of them is ever without its planted bug."""
 

@@ -9,7 +9,9 @@ from functools import partial
 import pytest
 
 from streams.agents.attempt_memory import AttemptMemory
+from tests.simulation import strikes
 from tests.simulation.checks import violations
+from tests.simulation.faults import FAULTS
 from tests.simulation.ledger.rows import Tables
 from tests.simulation.run import quiet, run_seed
 from tests.simulation.story import TENANTS, write
@@ -56,6 +58,24 @@ def _history(hash_seed: str) -> str:
 
 def test_seeds_differ() -> None:
     assert len({run_seed(seed).history for seed in range(1, 6)}) == 5
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_is_ordered_meets_something(fault: str) -> None:
+    """In one of a few seeds, each of which has little usage and an end soon."""
+    proof = {"stripe_down_past_the_fence": "request dead: ambiguous"}.get(fault, fault)
+    met = (
+        any(name.startswith(proof) for name in run_seed(seed, (fault,), short=True).strikes)
+        for seed in range(1, 9)
+    )
+    assert any(met)
+
+
+def test_what_never_happened_in_enough_seeds_is_named() -> None:
+    met = dict.fromkeys(strikes.EXPECTED, 1) | {"worker_killed": 0}
+    assert strikes.missing(met, strikes.SEEDS_ENOUGH) == ("worker_killed",)
+    assert strikes.missing({}, strikes.SEEDS_ENOUGH - 1) == ()
+    assert "       0 worker_killed" in list(strikes.lines(met))
 
 
 def _restored_with_nobody_who_remembers(world: World) -> float:

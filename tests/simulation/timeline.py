@@ -7,7 +7,7 @@ dead they are gone. Whatever happens is noted in order, and the hash of the note
 
 import asyncio
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from hashlib import blake2b
@@ -101,6 +101,8 @@ class Timeline(asyncio.BaseEventLoop):
         self._hash = blake2b(digest_size=16)
         self.kept: list[str] | None = None
         """The notes themselves, where somebody wants to read them."""
+        self.strikes: Counter[str] = Counter()
+        """How often each fault has met something, by name: see `strike`."""
         self.errors: list[BaseException] = []
         """What was raised where nobody waits for it."""
         self._over = False
@@ -136,6 +138,11 @@ class Timeline(asyncio.BaseEventLoop):
         self._hash.update(line.encode() + b"\n")
         if self.kept is not None:
             self.kept.append(line)
+
+    def strike(self, fault: str) -> None:
+        """A fault has met something just now: what was merely planned for it counts nothing."""
+        if not self._over:
+            self.strikes[fault] += 1
 
     def history(self) -> str:
         """Equal for equal histories."""

@@ -13,6 +13,7 @@ from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
+from streams.agents.overdue import OverduePass
 from streams.agents.publish import Publisher
 from streams.agents.publish_limits import PublishLimits, lent_max
 from streams.agents.rejections import Rejections
@@ -132,7 +133,9 @@ class Worker:
             holds=holds,
             publisher=self.publisher,
             attempts=attempts,
-            overdue=cast("Any", _NothingOverdue()),
+            overdue=cast("Any", _NothingOverdue())
+            if outside.database.tables.cycle is None
+            else OverduePass(self.pool.carry()),
             dead_letters=DeadLetterPump(publishing, dead),
             rejections=Rejections(
                 self.pool.rejections(), Reports(outside.stripe, self.process), self.clock
@@ -168,6 +171,11 @@ class Worker:
             self.feeder.commit_notes(),
         ):
             self.process.spawn(body)
+        if isinstance(self.parts.overdue, OverduePass):
+            watch = self.parts.overdue.keep_looking
+            self.process.spawn(
+                service._guarded("overdue", lambda: watch(self.parts.book, service._ledger_stands))
+            )
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -44,9 +44,9 @@ def _meter(metric: str, **changes: object) -> MeterVersion:
 
 
 METERS: Final = (
-    _meter("calls"),
+    _meter("calls", carry="next-period"),
     _meter("storage", window_us=10 * MINUTE_US, scale=2, skew_max_us=HOUR_US),
-    _meter("jobs", publish="event"),
+    _meter("jobs", publish="event", carry="manual"),
 )
 
 
@@ -108,6 +108,8 @@ class World:
         self.healed = False
         self.before_replay = (0, 0, 0)
         self.faults: list[str] = []
+        self.traps: list[Callable[[Machine, str], None]] = []
+        """Told of each named step that a worker reaches; may stop or kill it there."""
 
     def _settings(self) -> Settings:
         """Wide or narrow publishing: how many lanes, and how fast requests leave."""
@@ -136,10 +138,19 @@ class World:
 
     def prepare(self, worker: Worker) -> None:
         """Called for each worker before it starts; faults and mutants hang on here."""
+        machine = next(m for m in self.machines if m.worker is worker)
 
-    def kill(self, machine: Machine, down_s: float) -> None:
-        """SIGKILL, and a start after a while."""
+        def reached(step: str) -> None:
+            for trap in tuple(self.traps):
+                trap(machine, step)
+
+        worker.process.hook = reached
+
+    def kill(self, machine: Machine, down_s: float, fault: str = "") -> None:
+        """SIGKILL, and a start after a while; counted for a fault where there was one to kill."""
         if machine.worker is not None:
+            if fault and machine.worker.process.alive:
+                self.timeline.strike(fault)
             machine.worker.kill()
         self.timeline.outside(down_s, lambda: self.start(machine))
 
@@ -148,11 +159,13 @@ class World:
         machine = next(m for m in self.machines if m.worker is worker)
         self.timeline.outside(5.0, lambda: self.start(machine))
 
-    def stop(self, machine: Machine, stopped_s: float) -> None:
-        """SIGSTOP, and SIGCONT after a while."""
+    def stop(self, machine: Machine, stopped_s: float, fault: str = "") -> None:
+        """SIGSTOP, and SIGCONT after a while; counted as `kill` counts."""
         worker = machine.worker
         if worker is None or worker.process.state != "running":
             return
+        if fault:
+            self.timeline.strike(fault)
         worker.process.stop()
         self.timeline.note("stopped", worker.name)
         self.broker.group.watch(worker.process)

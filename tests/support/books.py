@@ -265,7 +265,12 @@ def judge(
     *,
     by_hour: bool = True,
 ) -> Verdict:
-    """The same, as figures; what a drill reports. `decided` are dead letters that were settled."""
+    """The same, as figures; what a drill reports. `decided` are dead letters that were settled.
+
+    Raises:
+        AssertionError: nothing was recorded in these books, so nothing can be said of them.
+    """
+    assert books.uses, "a verdict on books in which nothing was recorded proves nothing"
     dead = {reason: number for reason, number in (decided or {}).items() if number}
     seen = read(stack, books.tenants, redriven=dead.get("refused", 0))
     verdict = compare(books.expected(dead), seen, by_hour=by_hour)
@@ -275,8 +280,13 @@ def judge(
 
 
 def read(stack: LiveStack, names: Iterable[str], *, redriven: int = 0) -> Seen:
-    """What the books hold of some tenants, by SQL and from the stand-in's own memory."""
-    tenants = sorted(names)
+    """What the books hold of some tenants, by SQL and from the stand-in's own memory.
+
+    And of tenants and customers that nobody has recorded anything for: no other test would judge
+    what has gone astray there.
+    """
+    recorded = _recorded_tenants(stack)
+    tenants = sorted({*names, *(_billed_tenants(stack) - recorded)})
     with psycopg.connect(stack.facts["postgres_dsn"]) as service:
         keys = service.execute(
             "SELECT tenant_id, event_key FROM metering.usage_key WHERE tenant_id = ANY(%s)",
@@ -299,7 +309,8 @@ def read(stack: LiveStack, names: Iterable[str], *, redriven: int = 0) -> Seen:
             " GROUP BY 1, 2",
             (tenants,),
         ).fetchall()
-    counted, refused = _stripe(stack, {f"cus_{t}" for t in tenants})
+    others = {f"cus_{tenant}" for tenant in recorded.difference(tenants)}
+    counted, refused = _stripe(stack, others)
     return Seen(
         keys=Counter((tenant, key) for tenant, key in keys),
         conflicts={tenant: int(number) for tenant, number in conflicts},
@@ -310,13 +321,29 @@ def read(stack: LiveStack, names: Iterable[str], *, redriven: int = 0) -> Seen:
     )
 
 
-def _stripe(
-    stack: LiveStack, customers: set[str]
-) -> tuple[tuple[Counted, ...], tuple[Counted, ...]]:
-    """The meter events that count, and those that were accepted and taken back."""
+def _recorded_tenants(stack: LiveStack) -> set[str]:
+    with psycopg.connect(stack.facts["postgres_dsn"]) as service:
+        rows = service.execute("SELECT DISTINCT tenant_id FROM metering.usage_key").fetchall()
+    return {tenant for (tenant,) in rows}
+
+
+def _billed_tenants(stack: LiveStack) -> set[str]:
+    """Tenants of which the ledger has an amount."""
+    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
+        rows = ledger.execute("SELECT DISTINCT tenant_id FROM ledger.meter_log").fetchall()
+    return {tenant for (tenant,) in rows}
+
+
+def _stripe(stack: LiveStack, others: set[str]) -> tuple[tuple[Counted, ...], tuple[Counted, ...]]:
+    """The meter events that count, and those that were accepted and taken back.
+
+    Args:
+        stack: whose Stripe.
+        others: customers of other tests, which these judge themselves.
+    """
     found: dict[bool, list[Counted]] = {True: [], False: []}
     for event in stack.stand_in.oracle():
-        if event["customer"] in customers and not event["cancelled"]:
+        if event["customer"] not in others and not event["cancelled"]:
             name, at_s = event["event_name"], int(event["timestamp"])
             units = int(event["value"])
             one = Counted(event["customer"], name, at_s, event["identifier"], units)

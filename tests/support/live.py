@@ -32,8 +32,24 @@ class WatchedStandIn(StandIn):
         return super().arm(**fault)
 
     def clear_faults(self) -> None:
-        witness.did("Stripe is well again")
+        struck = ", ".join(f"{kind} {number} times" for kind, number in self.strikes())
+        witness.did(f"Stripe is well again{f' after {struck}' if struck else ''}")
         super().clear_faults()
+
+    def strikes(self) -> list[tuple[str, int]]:
+        """Of each fault that is ordered now its kind, and how many requests it has struck.
+
+        Raises:
+            requests.RequestException: nobody answers.
+        """
+        ordered = self._answer("GET", "faults")["faults"]
+        return [(str(fault["kind"]), int(fault["struck"])) for fault in ordered]
+
+    def assert_all_struck(self) -> None:
+        """Else a fault has passed by, and the drill shows nothing of it."""
+        struck = self.strikes()
+        assert struck, "no fault is ordered"
+        assert all(number for _, number in struck), f"a fault met no request: {struck}"
 
     def change_settings(self, **changes: object) -> None:
         witness.did(f"Stripe from now on: {changes}")
@@ -118,7 +134,7 @@ class LiveStack:
         return self.parts.facts
 
     @property
-    def stand_in(self) -> StandIn:
+    def stand_in(self) -> WatchedStandIn:
         """Stripe, as far as this stack is concerned."""
         return WatchedStandIn(self.facts["stripe_url"])
 

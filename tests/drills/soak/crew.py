@@ -7,7 +7,7 @@ from random import Random
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Final
 
-from streams.crash_points import STEPS
+from streams.crash_points import PUBLISH_STEPS, STEPS
 from tests.support.live import LiveStack, LiveWorker
 
 WORKERS: Final = 2
@@ -95,7 +95,8 @@ class Crew:
         if not place.worker.ends_within(20):
             place.worker.kill()
         place.worker = self._start(
-            place.name, crash_at=f"{random.choice(STEPS)}:{random.randrange(1, 4)}"
+            place.name,
+            crash_at=f"{random.choice(STEPS + PUBLISH_STEPS)}:{random.randrange(1, 4)}",
         )
         return True
 

@@ -19,6 +19,7 @@ from tests.support.books import (
 from tests.support.live import LiveStack
 from tests.support.oracle import Verdict
 
+NOBODY = {"payload[stripe_customer_id]": "cus_nobody"}
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
@@ -44,11 +45,18 @@ def post(stack: LiveStack, path: str, form: dict[str, str]) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def cancel_of(stack: LiveStack, identifier: str) -> None:
+    cancel = {"event_name": "exports", "type": "cancel", "cancel[identifier]": identifier}
+    post(stack, "meter_event_adjustments", cancel)
+
+
 def test_what_is_planted_is_found(stack: LiveStack) -> None:
     books = Books()
     write(stack, scattered("planted", 40, tenants=3, seed=71), books)
     await_settled(stack, books)
     assert_exact(stack, books)
+    with pytest.raises(AssertionError, match="nothing was recorded"):
+        judge(stack, Books())
 
     at = datetime.now(UTC) - timedelta(hours=4)  # noqa: TID251 - a service lives now
     lost = deepcopy(books)
@@ -76,6 +84,9 @@ def test_what_is_planted_is_found(stack: LiveStack) -> None:
     }
     post(stack, "meter_events", foreign)
     assert figures(judge(stack, books)) == {"double": 3}
-    cancel = {"event_name": "exports", "type": "cancel", "cancel[identifier]": "foreign"}
-    post(stack, "meter_event_adjustments", cancel)
+    # Of a customer that is nobody's, whoever looks finds it.
+    post(stack, "meter_events", foreign | {"identifier": "astray", **NOBODY})
+    assert figures(judge(stack, books)) == {"double": 3, "phantom": 3}
+    cancel_of(stack, "astray")
+    cancel_of(stack, "foreign")
     assert_exact(stack, books)

@@ -22,6 +22,7 @@ from tests.simulation.ledger.people import RefusedError
 from tests.simulation.ledger.rows import Tables
 from tests.simulation.service import Use
 from tests.simulation.stripe import Weather
+from tests.simulation.timeline import T0_US
 from tests.simulation.world import HOUR_S, World
 
 MINUTE_S: Final = 60.0
@@ -176,6 +177,13 @@ def clocks_far_ahead(world: World, busy_s: float) -> float:
     return busy_s + HOUR_S
 
 
+def tenants_move(world: World, busy_s: float) -> float:
+    """Another customer pays for each tenant from the second hour on."""
+    for tenant_id, _, customer in tuple(world.mapped):
+        world.map_customer(tenant_id, f"{customer}b", T0_US + HOUR_US)
+    return busy_s + HOUR_S
+
+
 def _weathers(*planned: tuple[float, Weather]) -> Callable[[World, float], float]:
     """Weather that changes at the given hours; fine at the last."""
 
@@ -228,6 +236,7 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "refused_for_hours": _weathers((0.5, "refused"), (6.0, "fine")),
     "errors_kept": _weathers((0.5, "error_kept"), (3.0, "fine")),
     "decided_twice": decided_twice,
+    "tenants_move": tenants_move,
     "positives_refused": positives_refused,
     "reviewed_between": reviewed_between,
 }

@@ -51,6 +51,8 @@ class Audits:
         second = registry_readings(self._registry())
         judgments = audit.judge(first, cell_readings(cells), second)
         self.judged += len(judgments)
+        if judgments:
+            self.world.timeline.strike("audited")
         self.findings += [
             f"{one.verdict}: minute {one.minute_us}, {one.group}: {one.first.count} then"
             f" {one.second.count} in the registry, {one.cells.count} verdicts"

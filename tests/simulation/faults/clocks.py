@@ -23,6 +23,7 @@ def clocks_step(world: World, busy_s: float) -> float:
         if not world.healed:
             world.service.clock_ahead_us = rng.randrange(-20, 20) * MINUTE_US
             world.database.clock_ahead_us = rng.randrange(-3, 4) * MINUTE_US
+        world.timeline.strike("clocks_step")
         world.timeline.note("clocks step")
 
     for _ in range(rng.randrange(1, 5)):
@@ -36,7 +37,8 @@ def emitted_again(world: World, busy_s: float) -> float:
 
     def emit(hours: float) -> None:
         now_us = world.service.now_us()
-        world.service.emit_again(now_us - int(hours * HOUR_US), now_us)
+        if world.service.emit_again(now_us - int(hours * HOUR_US), now_us):
+            world.timeline.strike("emitted_again")
 
     last_s = busy_s
     for _ in range(rng.randrange(1, 3)):

@@ -21,19 +21,23 @@ ALL_STEPS: Final = (
 def worker_killed(world: World, busy_s: float) -> float:
     """SIGKILLs at any moment."""
     rng = world.rng
+
+    def kill(down_s: float) -> None:
+        if living := _living(world):
+            world.kill(rng.choice(living), down_s, "worker_killed")
+
     for _ in range(rng.randrange(1, 5)):
-        machine, down_s = rng.choice(world.machines), 2 + rng.random() * 120
-        world.later(rng.random() * busy_s, partial(world.kill, machine, down_s))
+        world.later(rng.random() * busy_s, partial(kill, 2 + rng.random() * 120))
     return busy_s
 
 
 def worker_killed_at_a_step(world: World, busy_s: float) -> float:
     """SIGKILLs at the nth passing of a named step, again and again."""
     rng = world.rng
-    for _ in range(rng.randrange(1, 6)):
-        machine, step = rng.choice(world.machines), rng.choice(ALL_STEPS)
-        nth, strike = rng.randrange(1, 4), partial(world.kill, machine, 3.0)
-        world.later(rng.random() * busy_s, partial(_arm, world, machine, step, nth, strike))
+    for _ in range(rng.randrange(2, 9)):
+        step = rng.choice(ALL_STEPS)
+        strike = partial(world.kill, down_s=3.0, fault=f"worker_killed_at_a_step: {step}")
+        world.later(rng.random() * busy_s, partial(arm, world, step, rng.randrange(1, 4), strike))
     return busy_s
 
 
@@ -46,40 +50,59 @@ def worker_stopped_at_a_step(world: World, busy_s: float) -> float:
     rng = world.rng
     last_s = busy_s
     for _ in range(rng.randrange(1, 6)):
-        machine, step = rng.choice(world.machines), rng.choice(ALL_STEPS)
+        step = rng.choice(ALL_STEPS)
         stopped_s = rng.choice((8.0, 30.0, 300.0, 3 * HOUR_S, 12 * HOUR_S))
-        strike = partial(world.stop, machine, stopped_s)
+        fault = f"worker_stopped_at_a_step: {step}"
+        strike = partial(world.stop, stopped_s=stopped_s, fault=fault)
         at_s = rng.random() * busy_s
-        world.later(at_s, partial(_arm, world, machine, step, rng.randrange(1, 4), strike))
+        world.later(at_s, partial(arm, world, step, rng.randrange(1, 4), strike))
         last_s = max(last_s, at_s + stopped_s)
     return last_s
 
 
-def _arm(world: World, machine: Machine, step: str, nth: int, strike: Callable[[], object]) -> None:
-    worker = machine.worker
-    if worker is None or not worker.process.alive:
-        return
+def arm(world: World, step: str, nth: int, strike: Callable[[Machine], object]) -> None:
+    """Strikes whichever machine is the nth to reach a step from now on."""
     remaining = nth
 
-    def reached(name: str) -> None:
+    def trap(machine: Machine, name: str) -> None:
         nonlocal remaining
         if name == step and not world.healed:
             remaining -= 1
             if remaining == 0:
+                world.traps.remove(trap)
                 world.timeline.note("struck at", step)
-                strike()
+                strike(machine)
 
-    worker.process.hook = reached
+    world.traps.append(trap)
+
+
+def struck_at(world: World, step: str) -> None:
+    """Has a worker die or fall asleep at a step that is passed in few seeds."""
+    rng = world.rng
+    if rng.random() < 0.5:
+        strike = partial(world.kill, down_s=3.0, fault=f"worker_killed_at_a_step: {step}")
+    else:
+        stopped_s, fault = rng.choice((30.0, 3 * HOUR_S)), f"worker_stopped_at_a_step: {step}"
+        strike = partial(world.stop, stopped_s=stopped_s, fault=fault)
+    arm(world, step, rng.randrange(1, 4), strike)
+
+
+def _living(world: World) -> list[Machine]:
+    return [m for m in world.machines if m.worker is not None and m.worker.process.alive]
 
 
 def worker_stopped(world: World, busy_s: float) -> float:
     """SIGSTOPs of seconds to hours, so that two own one partition when it wakes."""
     rng = world.rng
     last_s = busy_s
+
+    def stop(stopped_s: float) -> None:
+        if living := _living(world):
+            world.stop(rng.choice(living), stopped_s, "worker_stopped")
+
     for _ in range(rng.randrange(1, 4)):
-        machine, at_s = rng.choice(world.machines), rng.random() * busy_s
-        stopped_s = rng.choice((5.0, 30.0, 300.0, 3 * HOUR_S))
-        world.later(at_s, partial(world.stop, machine, stopped_s))
+        at_s, stopped_s = rng.random() * busy_s, rng.choice((5.0, 30.0, 300.0, 3 * HOUR_S))
+        world.later(at_s, partial(stop, stopped_s))
         last_s = max(last_s, at_s + stopped_s)
     return last_s
 
@@ -89,6 +112,8 @@ def connect_killed(world: World, busy_s: float) -> float:
     rng = world.rng
 
     def kill() -> None:
+        if world.connect.process is not None:
+            world.timeline.strike("connect_killed")
         world.connect.kill()
         world.later(1 + rng.random() * HOUR_S / 2, start)
 
@@ -108,6 +133,8 @@ def disk_lost(world: World, busy_s: float) -> float:
     def lose(machine: Machine) -> None:
         if machine.worker is not None:
             machine.worker.kill()
+        if machine.disk.stores:
+            world.timeline.strike("disk_lost")
         machine.disk.lose()
         world.timeline.note("disk lost", machine.name)
         world.later(60.0, lambda: world.start(machine))

@@ -23,7 +23,10 @@ def packed_log_cut(world: World, busy_s: float) -> float:
 
     def cut() -> None:
         for partition, log in enumerate(world.broker.logs[ADMIT_LOG]):
-            world.broker.cut(ADMIT_LOG, partition, max(0, len(log) - world.rng.randrange(4)))
+            begin = max(0, len(log) - world.rng.randrange(4))
+            world.broker.cut(ADMIT_LOG, partition, begin)
+            if begin:
+                world.timeline.strike("log_cut: packed")
 
     return _cut_and_replace(world, busy_s, cut)
 
@@ -34,6 +37,7 @@ def events_cut(world: World, busy_s: float) -> float:
     def cut() -> None:
         for (_, partition), position in world.database.tables.positions.items():
             world.broker.cut(EVENTS, partition, position + 1)
+            world.timeline.strike("log_cut: events")
 
     return _cut_and_replace(world, busy_s, cut)
 

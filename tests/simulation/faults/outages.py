@@ -1,31 +1,33 @@
 """Others that are away, slow or wrong for a while."""
 
 from functools import partial
+from typing import Final
 
+from tests.simulation.faults.deaths import struck_at
 from tests.simulation.stripe import Weather
 from tests.simulation.world import HOUR_S, World
 
+SPELLS: Final[tuple[Weather, ...]] = (
+    "refused", "swallowed", "answer_lost", "error", "error_kept", "error_after", "throttled",
+    "unauthorized", "proxy",
+)  # fmt: skip
+
 
 def stripe_down(world: World, busy_s: float) -> float:
-    """One kind of bad weather for minutes to hours."""
+    """Spells of bad weather, each of one kind and for minutes to hours."""
     rng = world.rng
-    kinds: tuple[Weather, ...] = (
-        "refused", "swallowed", "answer_lost", "error", "error_kept", "error_after", "throttled",
-        "unauthorized", "proxy",
-    )  # fmt: skip
-    weather, at_s = rng.choice(kinds), rng.random() * busy_s
-    lasts_s = rng.choice((300.0, HOUR_S, 4 * HOUR_S))
+    last_s = busy_s
 
-    def begin() -> None:
+    def becomes(weather: Weather) -> None:
         world.stripe.weather = weather
         world.timeline.note("weather", weather)
 
-    def end() -> None:
-        world.stripe.weather = "fine"
-
-    world.later(at_s, begin)
-    world.later(at_s + lasts_s, end)
-    return max(busy_s, at_s + lasts_s)
+    for _ in range(rng.randrange(1, 4)):
+        at_s, lasts_s = rng.random() * busy_s, rng.choice((300.0, HOUR_S, 4 * HOUR_S))
+        world.later(at_s, partial(becomes, rng.choice(SPELLS)))
+        world.later(at_s + lasts_s, partial(becomes, "fine"))
+        last_s = max(last_s, at_s + lasts_s)
+    return last_s
 
 
 def stripe_down_past_the_fence(world: World, busy_s: float) -> float:
@@ -56,6 +58,7 @@ def stripe_sporadic(world: World, busy_s: float) -> float:
 def rejected_afterwards(world: World, busy_s: float) -> float:
     """Some of what Stripe accepts it refuses afterwards, and says so in reports."""
     world.stripe.rejecting = world.rng.choice((0.1, 0.3))
+    struck_at(world, "report_noted")
     return busy_s
 
 

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import astuple, dataclass
 from typing import Any, Final, TypeVar, cast
 
+from streams.adapters.ledger_carry import LedgerCarry
 from streams.adapters.ledger_facts import LedgerFacts
 from streams.adapters.ledger_pool import Connection, LedgerPool
 from streams.adapters.ledger_publishing import LedgerPublishing
@@ -13,9 +14,9 @@ from streams.adapters.ledger_rejections import LedgerRejections
 from streams.core.catalogue import DEFAULT_NOTICE_US, MeterVersion
 from streams.core.orders import HeldRecord, Orders
 from streams.ports import LedgerUnavailableError
+from tests.simulation.ledger.carrying import Carrying
 from tests.simulation.ledger.facts import Facts
-from tests.simulation.ledger.rejecting import Rejecting
-from tests.simulation.ledger.rows import Entry, Tables
+from tests.simulation.ledger.rows import Entry, MeterEventRow, Tables, Uncovered
 from tests.simulation.timeline import Process, Timeline
 
 Result = TypeVar("Result")
@@ -26,12 +27,13 @@ COMMITTED: Final = {
     "position_advance": "facts_told",
     "settle_many": "settlement_written",
     "cut_entries": "entries_cut",
-    "take_back": "report_noted",
+    "doubt_unnamed": "report_noted",
+    "carry_overdue": "invoices_closed",
 }
 """Named steps: what a transaction was that ends with a statement."""
 
 
-class Database(Facts, Rejecting):
+class Database(Facts, Carrying):
     """One PostgreSQL with the ledger in it."""
 
     def __init__(self, timeline: Timeline, meters: Sequence[MeterVersion]) -> None:
@@ -71,7 +73,16 @@ class Database(Facts, Rejecting):
         number = super().adopt()
         if number is not None:
             self.adopted_us.append(self.timeline.now_us())
+            self.timeline.strike("ledger adopted")
         return number
+
+    def park_dead(self, m: MeterEventRow) -> None:
+        super().park_dead(m)
+        self.timeline.strike(f"request dead: {m.dead_kind}")
+
+    def carry_out(self, u: Uncovered, *, elsewhere: bool) -> None:
+        super().carry_out(u, elsewhere=elsewhere)
+        self.timeline.strike(f"invoices_close: {'billed elsewhere' if elsewhere else 'carried'}")
 
     def insert_entry(self, entry: Entry) -> int:
         number = super().insert_entry(entry)
@@ -87,6 +98,8 @@ class Database(Facts, Rejecting):
         if len(self.tables.attempts) == len(backup.attempts):
             # Nothing was sent that it does not know of: there is nothing to notice.
             self.adopted_us.append(self.timeline.now_us())
+        else:
+            self.timeline.strike("ledger_restored")
         self.tables = deepcopy(backup)
         self.restores += 1
         self.restored_us.append(self.timeline.now_us())
@@ -150,6 +163,7 @@ class Pool:
             await asyncio.sleep(POOL_TIMEOUT_S)
             self._process.check()
         if self._database.away:
+            self._database.timeline.strike("ledger_away")
             message = "connection refused"
             raise LedgerUnavailableError(message)
         self._process.step("transaction_begun")
@@ -162,6 +176,7 @@ class Pool:
             await asyncio.sleep(0)
         self._process.check()
         if self._answer_lost():
+            self._database.timeline.strike("ledger_answers_lost")
             message = "connection reset"
             raise LedgerUnavailableError(message)
         return result
@@ -176,6 +191,12 @@ class Pool:
         """The same for lanes."""
         adapter = LedgerPublishing(cast("LedgerPool", self), "acct_sandbox", livemode=False)
         adapter._sql = adapter._catalogue = cast("Any", Statements(self._database, self._used))
+        return adapter
+
+    def carry(self) -> LedgerCarry:
+        """The same for invoices that close."""
+        adapter = LedgerCarry(cast("LedgerPool", self))
+        adapter._sql = cast("Any", Statements(self._database, self._used))
         return adapter
 
     def rejections(self) -> LedgerRejections:

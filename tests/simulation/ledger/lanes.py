@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from tests.simulation.ledger.rows import Attempt, Entry, MeterEventRow, Parked, Uncovered
-from tests.simulation.ledger.work_list import WorkList
+from tests.simulation.ledger.closing import Closing
+from tests.simulation.ledger.rows import Attempt, Entry, MeterEventRow, Uncovered
 
 UNITS_MAX = 999_999_999_999_999
 
 
-class Lanes(WorkList):
+class Lanes(Closing):
     """From levels to settlements."""
 
     def cut_entries(self, limit: int) -> int:
@@ -61,6 +61,7 @@ class Lanes(WorkList):
 
     def merge_pending(self, lanes: Sequence[int]) -> int:
         now_us = self.now_us
+        self.close_overdue(lanes)
         merged = [
             m
             for lane_id in lanes
@@ -76,6 +77,7 @@ class Lanes(WorkList):
                 and (u.start_us, u.end_us) == (m.start_us, m.end_us)
                 and u.occurred_us is None
                 and u.due_us <= now_us
+                and not self.has_passed(u.deadline_us)
                 for u in self.tables.uncovered.values()
             )
         ]
@@ -107,6 +109,7 @@ class Lanes(WorkList):
             for u in self.tables.uncovered.values()
             if u.lane_id == lane_id
             and u.due_us <= self.now_us
+            and not self.has_passed(u.deadline_us)
             and not self.held_by_doubt(lane.customer, lane.event_name, u.start_us)
             and (u.occurred_us is not None or (u.start_us, u.end_us) not in taking)
         ]
@@ -133,6 +136,8 @@ class Lanes(WorkList):
         for r in msgspec.json.decode(requests):
             nothing = r["identifier"] is None
             number = len(self.tables.meter_events) + 1
+            taken = [self.tables.uncovered.pop(entry_id) for entry_id in r["entry_ids"]]
+            deadlines = [u.deadline_us for u in taken if u.deadline_us is not None]
             self.tables.meter_events.append(
                 MeterEventRow(
                     number, r["lane_id"], r["customer"], r["event_name"], r["window_start_us"],
@@ -140,10 +145,9 @@ class Lanes(WorkList):
                     r["generation"], r["value"], r["timestamp_s"], r["identifier"],
                     r["payload_hash"], "nothing" if nothing else "pending", r["attempts_used"],
                     None if nothing else self.now_us, r["entry_ids"],
+                    deadline_us=min(deadlines, default=None),
                 )
             )  # fmt: skip
-            for entry_id in r["entry_ids"]:
-                del self.tables.uncovered[entry_id]
             self.note("frozen", number, r["identifier"], r["units"], r["entry_ids"])
             made.append((number, not nothing))
         return made
@@ -240,39 +244,6 @@ class Lanes(WorkList):
             return
         m.state = "ambiguous" if executed else r["state"]
         m.next_attempt_us = self.now_us + (r["retry_delay_ms"] or 0) * 1_000
-
-    def park_dead(self, m: MeterEventRow) -> None:
-        """A meter event that is not sent any more waits for a person."""
-        self.deaths.append(m.dead_kind or "")
-        for p in self.tables.parked:
-            if p.meter_event_id == m.meter_event_id:
-                p.state, p.reason, p.published = "open", m.dead_kind or "", False
-                return
-        number = len(self.tables.parked) + 1
-        self.tables.parked.append(
-            Parked(number, "dead", m.dead_kind or "", {}, meter_event_id=m.meter_event_id)
-        )
-
-    def dead_letters(self, limit: int) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        for p in self.tables.parked:
-            if p.meter_event_id is not None and not p.published and len(found) < limit:
-                m = self.meter_event(p.meter_event_id)
-                found.append((
-                    p.parked_id, p.reason, m.meter_event_id, None, None, str(m.units),
-                    m.start_us, m.end_us, self.now_us, "{}",
-                ))  # fmt: skip
-        return found
-
-    def dead_letters_published(self, items: Sequence[int]) -> None:
-        for parked_id in items:
-            self.tables.parked[parked_id - 1].published = True
-
-    def withdraw(self, meter_event_id: int) -> None:
-        """Nobody has to decide on a meter event any more."""
-        for p in self.tables.parked:
-            if p.meter_event_id == meter_event_id and p.state == "open":
-                p.state = "withdrawn"
 
 
 def _together(u: Uncovered) -> tuple[int, int, int]:

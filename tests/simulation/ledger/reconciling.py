@@ -145,15 +145,24 @@ class Reconciling(People):
         covered = sorted(
             {n for i in s["absent"] for n in self._live_entries(i)} | set(s["waiting_entries"])
         )
+        deadlines = [self.meter_event(n).deadline_us for n in s["absent"]]
+        deadlines += [self.tables.uncovered[n].deadline_us for n in s["waiting_entries"]]
+        deadline_us = min((at_us for at_us in deadlines if at_us is not None), default=None)
+        overdue = self.has_passed(deadline_us) and s["net_units"] != 0
+        if overdue and s["adopted_units"]:
+            return "late"
         self._judge(s["present"], s["absent"])
-        if covered:
+        if overdue:
+            self.place_entries(covered)
+        elif covered:
             for entry_id in s["waiting_entries"]:
                 del self.tables.uncovered[entry_id]
-            self._cover(lane_id, s, covered)
+            for row in self._cover(lane_id, s, covered):
+                row.deadline_us = deadline_us
         for d in self.doubts_of(key):
             d.open = False
         self.wake([lane_id])
-        return "settled"
+        return "carried" if overdue else "settled"
 
     def doubts_of(self, key: CellKey) -> list[Doubt]:
         """What is open of a cell."""
@@ -176,7 +185,7 @@ class Reconciling(People):
         m = self.meter_event(meter_event_id)
         return m.entry_ids if m.live else []
 
-    def _cover(self, lane_id: int, s: dict[str, Any], covered: list[int]) -> None:
+    def _cover(self, lane_id: int, s: dict[str, Any], covered: list[int]) -> list[MeterEventRow]:
         """What the sums proved to be there, and one net request for what is missing."""
         made = []
         if s["adopted_units"]:
@@ -188,6 +197,7 @@ class Reconciling(People):
         elif not made:
             made.append(self._proven(lane_id, s, 0, None, "nothing", covered))
         made[-1].entry_ids, made[-1].live = covered, True
+        return made
 
     def _proven(
         self, lane_id: int, s: dict[str, Any], units: int, request: dict[str, Any] | None,

@@ -8,6 +8,24 @@ SeriesKey = tuple[str, str, int, int, int, str]
 """tenant, metric, window start, catalogue version, shard, log."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """When invoices close: of all customers alike."""
+
+    anchor_us: int
+    length_us: int
+    grace_us: int
+    margin_us: int
+
+    def end_us(self, at_us: int) -> int:
+        """The end of the period that holds an instant."""
+        return at_us - (at_us - self.anchor_us) % self.length_us + self.length_us
+
+    def deadline_us(self, at_us: int) -> int:
+        """Nothing dated then is sent from here on."""
+        return self.end_us(at_us) + self.grace_us - self.margin_us
+
+
 @dataclass(slots=True)
 class Level:
     key: SeriesKey
@@ -60,6 +78,7 @@ class Uncovered:
     delta: int
     lane_id: int | None
     due_us: int
+    deadline_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -100,6 +119,7 @@ class MeterEventRow:
     first_attempt_us: int | None = None
     possibly_executed: bool = False
     rejected_us: int | None = None
+    deadline_us: int | None = None
     attempts: list[int] = field(default_factory=list)
 
     @property
@@ -128,6 +148,8 @@ class Parked:
     row: dict[str, Any]
     """The fact as it was told; empty for a dead meter event."""
     meter_event_id: int | None = None
+    entry_id: int | None = None
+    """An entry that missed its invoice."""
     state: str = "open"
     published: bool = False
 
@@ -177,6 +199,17 @@ class Rejection:
 
 
 @dataclass(slots=True)
+class Carry:
+    """What became of an entry that missed its invoice."""
+
+    entry_id: int
+    out_entry_id: int
+    in_entry_id: int | None
+    """None: billed outside the meters."""
+    at_us: int
+
+
+@dataclass(slots=True)
 class Tables:
     """Everything that a backup holds."""
 
@@ -192,6 +225,8 @@ class Tables:
     findings: dict[tuple[str, str], str] = field(default_factory=dict)
     customers: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """tenant → (effective from, customer), oldest first."""
+    cycle: Cycle | None = None
+    carries: list[Carry] = field(default_factory=list)
     uncovered: dict[int, Uncovered] = field(default_factory=dict)
     lanes: dict[int, Lane] = field(default_factory=dict)
     lane_ids: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -59,6 +59,10 @@ class WorkList:
         mapped = [c for since, c in self.tables.customers.get(tenant_id, ()) if since <= at_us]
         return mapped[-1] if mapped else None
 
+    def has_passed(self, deadline_us: int | None) -> bool:
+        """Whether what has this deadline is on no invoice any more."""
+        return deadline_us is not None and deadline_us <= self.now_us
+
     def place_entries(self, entry_ids: Iterable[int]) -> None:
         """Puts entries on the work list, under the lane of the customer of their window."""
         woken: dict[int, None] = {}
@@ -70,9 +74,15 @@ class WorkList:
             single = None
             if meter.publish == "event":
                 single = entry.start_us if entry.occurred_us is None else entry.occurred_us
+            first_us, last_us = entry.start_us + SECOND_US, entry.end_us - SECOND_US
+            cycle = None if customer is None else self.tables.cycle
+            if single is not None:
+                first_us = last_us = single
+            elif cycle is not None and cycle.end_us(first_us) != cycle.end_us(last_us):
+                first_us = last_us  # a window of two periods is dated in the later one
             self.tables.uncovered[entry_id] = Uncovered(
                 entry_id, entry.tenant_id, entry.start_us, entry.end_us, single, entry.delta,
-                lane_id, entry.start_us + SECOND_US if single is None else single,
+                lane_id, first_us, None if cycle is None else cycle.deadline_us(last_us),
             )  # fmt: skip
             if lane_id is not None:
                 woken[lane_id] = None

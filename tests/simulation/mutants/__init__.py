@@ -13,15 +13,16 @@ Plant before the world is made, so both classes and instances of it follow. Then
   (cells against the registry); silent, review_phantom (parked items); unseen (lost, and no reading
   is held for it), output_lost, ledger, settled, unattempted, stale_fence, stale_lease, overtaken (a
   negative amount before what stood in front of it), unnoticed (lent by a ledger that went back),
-  false_alarm (halted for none), given_up (dead in an outage), changed (an entry), homeless, audit,
+  false_alarm (halted for none), given_up (dead in an outage), unbilled (left for a closed invoice),
+  carried (from an open one, twice, or without its trace), changed (an entry), homeless, audit,
   finding, replay, stuck, ended; harness is a crash;
 - `faults`: names in `faults.FAULTS` or `faults.AIMED` that strike in each of its seeds, which tell
   the brief story and meet no other fault, so that few seeds suffice;
 - `layers_off` and `layers`: other rules that would hide the bug, in words and as a function that
   switches them off (`layers.py`): the ledger's position hides facts that were marked too early.
 
-Add it to the tuple `MUTANTS` of the module of its part (admission, rebuilding, telling, publishing,
-deciding).
+Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, rebuilding, telling,
+publishing, invoicing, deciding).
 `python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
 notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
 whose seeds break anything without the bug, or are noticed with only the layers off: then it is not
@@ -59,13 +60,15 @@ def every() -> Iterator[Mutant]:
     # Here, because the parts need the class above.
     from tests.simulation.mutants import (  # noqa: PLC0415
         admission,
+        capturing,
         deciding,
+        invoicing,
         publishing,
         rebuilding,
         telling,
     )
 
-    for part in (admission, rebuilding, telling, publishing, deciding):
+    for part in (capturing, admission, rebuilding, telling, publishing, invoicing, deciding):
         yield from part.MUTANTS
 
 

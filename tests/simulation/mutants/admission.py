@@ -8,7 +8,7 @@ from msgspec.structs import replace as changed
 from streams.agents import admit
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.memory import PartitionMemory
-from streams.core import admission, envelope, verdict
+from streams.core import admission, verdict
 from streams.core.catalogue import Catalogue
 from streams.core.instant import DAY_US, HOUR_US
 from streams.core.verdict import Accepted
@@ -174,16 +174,15 @@ def _counts_conflicts(patch: Patch) -> None:
     patch.setattr(admission._Admission, "_conflict", conflict)
 
 
+def _drops_conflicts(patch: Patch) -> None:
+    patch.setattr(admission._Admission, "_conflict", lambda *_given, **_named: None)
+
+
 def _counts_late_usage(patch: Patch) -> None:
     def judge_by(event: Any, meter: Any, floor_us: int) -> Any:
         return _judge_by(event, meter._replace(skew_max_us=365 * DAY_US), floor_us)
 
     patch.setattr(verdict, "_judge_by", judge_by)
-
-
-def _takes_records_as_they_come(patch: Patch) -> None:
-    for check in ("altered_usage", "altered_correction", "altered_timeless"):
-        patch.setattr(envelope, check, lambda *_: None)
 
 
 def _asks_for_no_log_id(patch: Patch) -> None:
@@ -258,13 +257,6 @@ MUTANTS: Final = (
         _compares_no_position,
     ),
     Mutant(
-        "altered_records_counted",
-        "a record whose fields are not those that were recorded counts nothing",
-        _takes_records_as_they_come,
-        ("double", "phantom", "identity_phantom"),
-        ("records_altered",),
-    ),
-    Mutant(
         "rule_book_of_its_own",
         "every worker judges by the ledger's rule book",
         _reads_a_book_of_its_own,
@@ -278,6 +270,12 @@ MUTANTS: Final = (
         "other content under a known identity waits for a person",
         _counts_conflicts,
         ("double", "phantom", "silent"),
+    ),
+    Mutant(
+        "conflict_dropped",
+        "other content under a known identity is seen by somebody",
+        _drops_conflicts,
+        ("silent",),
     ),
     Mutant(
         "late_counted",

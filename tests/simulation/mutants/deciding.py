@@ -9,6 +9,7 @@ from streams.core.audit import Judgment, Readings
 from streams.engine.table import PartitionTable
 from tests.simulation import operator
 from tests.simulation.ledger.database import Database
+from tests.simulation.ledger.lanes import Lanes
 from tests.simulation.ledger.people import People
 from tests.simulation.ledger.reconciling import Reconciling
 from tests.simulation.ledger.rows import Entry, Tables
@@ -122,7 +123,45 @@ def _audits_by_one_snapshot(patch: Patch) -> None:
     patch.setattr(audit, "judge", by_the_first)
 
 
+def _bills_whoever_pays_now(patch: Patch) -> None:
+    customer_of = WorkList.customer_of
+
+    def now(self: WorkList, tenant_id: str, _at_us: int) -> str | None:
+        return customer_of(self, tenant_id, self.now_us)
+
+    patch.setattr(WorkList, "customer_of", now)
+
+
+def _rewrites_entries(patch: Patch) -> None:
+    cut_entries = Lanes.cut_entries
+
+    def cut(self: Lanes, limit: int) -> int:
+        before = len(self.tables.entries)
+        made = cut_entries(self, limit)
+        for entry in self.tables.entries[before:]:
+            for known in self.tables.entries[:before]:
+                if entry.series is not None and known.series == entry.series:
+                    known.delta, entry.delta = known.delta + entry.delta, 0
+                    break
+        return made
+
+    patch.setattr(Lanes, "cut_entries", cut)
+
+
 MUTANTS: Final = (
+    Mutant(
+        "payer_of_the_moment",
+        "usage is billed to whom its tenant was mapped when its window began",
+        _bills_whoever_pays_now,
+        ("misattributed",),
+        ("tenants_move",),
+    ),
+    Mutant(
+        "entry_rewritten",
+        "an entry never changes: what comes later is the next one",
+        _rewrites_entries,
+        ("changed",),
+    ),
     Mutant(
         "went_back_unchecked",
         "a ledger that knows less than it confirmed halts publishing until a person has looked",

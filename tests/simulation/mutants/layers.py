@@ -8,6 +8,7 @@ from msgspec.structs import replace as changed
 from streams.adapters.ledger_facts import LedgerFacts
 from streams.agents.attempt_memory import AttemptMemory
 from streams.core import meter_event
+from streams.core.admission import _Admission
 from streams.core.fact import FactBatch
 from streams.core.lane import Claim
 from streams.engine import recovery
@@ -80,6 +81,17 @@ def remember_no_attempt(patch: Patch) -> None:
         return True
 
     patch.setattr(AttemptMemory, "stands", stands)
+
+
+def take_from_anywhere(patch: Patch) -> None:
+    """A record is taken on whatever partition it comes."""
+    begin = _Admission.__init__
+
+    def begun(self: _Admission, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        self.home = lambda _key: self.partition
+
+    patch.setattr(_Admission, "__init__", begun)
 
 
 def never_reconcile(patch: Patch) -> None:

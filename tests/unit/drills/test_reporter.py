@@ -75,6 +75,12 @@ def leaky():
 
 @pytest.mark.drill(name="leaky")
 def test_seven(leaky):
+    witness.seen("units pending", 1)
+    witness.judged(looked(Verdict()), Verdict())
+
+@pytest.mark.drill(name="unseen")
+def test_eight():
+    '''Judged, and nothing was broken for all anybody knows.'''
     witness.judged(looked(Verdict()), Verdict())
 
 def test_that_is_no_drill():
@@ -115,7 +121,7 @@ NOBODY_KNOWS = dict.fromkeys(ZEROS)
 def test_the_summary_says_of_each_what_the_oracle_said(run: Run) -> None:
     result = run()
     # Of the drills only the good one passes; `leaky` passes too, until its fixture ends.
-    result.assert_outcomes(passed=3, failed=4, skipped=1, errors=1)
+    result.assert_outcomes(passed=3, failed=5, skipped=1, errors=1)
     summary = run.read("summary.json")
     assert all(isinstance(one.pop("seconds"), float) for one in summary)
     assert summary == [
@@ -125,6 +131,7 @@ def test_the_summary_says_of_each_what_the_oracle_said(run: Run) -> None:
         {"name": "half-judged", "ok": False, **ZEROS, "lost": 1},
         {"name": "broken", "ok": False, **ZEROS, "lost": 1},
         {"name": "leaky", "ok": False, **ZEROS},
+        {"name": "unseen", "ok": False, **ZEROS},
     ]
     assert not (run.out / "full.json").exists()
 
@@ -164,6 +171,7 @@ def test_a_report_tells_what_was_done_seen_and_found(run: Run) -> None:
     assert "the worker did not come back" in broken
     assert "a process is left behind" in run.report("leaky")
     assert "the oracle did not run" in run.report("unjudged")
+    assert "nobody counted it before the recovery" in run.report("unseen")
     assert run.report("elsewhere-a-b").startswith("# elsewhere-a-b: not run\n\nWhat they are")
 
 
