@@ -16,7 +16,7 @@ from streams.cli.parked_show import show_item
 from streams.cli.queues import Limit, Tenant, list_items
 from streams.cli.stack import Stack, resolve
 
-app = new_app("What cannot be used or sent: malformed, refused, exhausted, ambiguous.")
+app = new_app("What cannot be used or sent: malformed, unread, refused, exhausted, ambiguous.")
 
 COURSES = {
     "resend": "the same request again, under its identifier",
@@ -31,7 +31,7 @@ COURSES = {
 
 @app.callback()
 def dead() -> None:
-    """What cannot be used or sent: malformed, refused, exhausted, ambiguous."""
+    """What cannot be used or sent: malformed, unread, refused, exhausted, ambiguous."""
 
 
 @app.command("list")

@@ -40,7 +40,9 @@ from streams.core.verdict import (
     judge_correction,
 )
 
-_SUSPECT: Final = Malformed("this record ended two workers; it was parked unread", "$")
+_UNREAD: Final = Dead(
+    "two workers ended with this record alone in hand; it was parked unread", "$", "unread"
+)
 
 
 def decide(
@@ -61,7 +63,7 @@ def decide(
         return decided
     admission = _Admission(place, catalogue, decided, fresh=fresh)
     contents = [
-        _SUSPECT if record.offset == place.suspect else decode(record.key, record.value)
+        None if record.offset == place.suspect else decode(record.key, record.value)
         for record in records
     ]
     admission.remember(contents)
@@ -69,6 +71,8 @@ def decide(
     for record, content in zip(records, contents, strict=True):
         if skips and record.offset in skips and (skip := hold.skip_of(record, skips)):
             admission.skip(record, content, skip)
+        elif content is None:
+            admission.unread(record)
         else:
             decided.stop = admission.take(record, content)
         if decided.stop is not None:
@@ -93,9 +97,9 @@ class _Admission:
         self.levels: dict[Series, Tally] = {}
         self.cells: dict[tuple[str, int, str], Tally] = {}
 
-    def remember(self, contents: Sequence[Decoded]) -> None:
+    def remember(self, contents: Sequence[Decoded | None]) -> None:
         """Asks the state for all identities of the chunk at once."""
-        ids = [i for content in contents if (i := identity_of(content)) is not None]
+        ids = [i for one in contents if one and (i := identity_of(one)) is not None]
         marks = self.place.lookup(ids)
         self.known = {i: mark for i, mark in zip(ids, marks, strict=True) if mark is not None}
 
@@ -121,7 +125,11 @@ class _Admission:
                 assert_never(unreachable)
         return None
 
-    def skip(self, record: SourceRecord, content: Decoded, skip: Skip) -> None:
+    def unread(self, record: SourceRecord) -> None:
+        """Dead-letters a record that may end whoever reads it, or have been there by chance."""
+        self._dead(record, None, _UNREAD)
+
+    def skip(self, record: SourceRecord, content: Decoded | None, skip: Skip) -> None:
         """Dead-letters a record because a person decided so, whatever it says."""
         self._dead(record, hold.first_identity(content, self.known), hold.skipped(skip))
 

@@ -40,7 +40,7 @@ def skipped(skip: Skip) -> Dead:
     return Dead(f"skipped by {skip.actor} (receipt {skip.receipt}): {skip.reason}", "$")
 
 
-def first_identity(content: Decoded, known: Container[bytes]) -> UsageEvent | None:
+def first_identity(content: Decoded | None, known: Container[bytes]) -> UsageEvent | None:
     """The event whose identity is judged by a skip; None where it cannot be read or was judged."""
     match content:
         case UsageEvent():

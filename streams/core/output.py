@@ -60,10 +60,10 @@ def dead_letter(
     return msgspec.json.encode(
         {
             "v": 1,
-            "kind": "malformed",
+            "kind": verdict.kind,
             "reason": verdict.reason,
             "path": verdict.path,
-            "next": remedy("malformed", verdict.path, None),
+            "next": remedy(verdict.kind, verdict.path, None),
             "source_topic": topic,
             "source_partition": partition,
             "source_offset": offset,

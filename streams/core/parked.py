@@ -38,7 +38,7 @@ def dead_item(record: SourceRecord, event: UsageEvent | None, verdict: Dead) -> 
     }
     return ParkedFact(
         kind="dead",
-        reason="malformed",
+        reason=verdict.kind,
         offset=record.offset,
         units=None,
         series=None,

@@ -24,6 +24,9 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "that it is absent there",
     "malformed": "mend its producer and record the usage again under a new event key (this one "
     "stays dead), then reject the item",
+    # Nobody has judged its identity, so it is still owed: a new event key would bill it twice.
+    "unread": "find out what ended the workers, for it may have met this record by chance; then "
+    "let metering.reemit send its row again, which is read like any other, and reject the item",
 }
 
 _ALTERED: Final = (
@@ -42,7 +45,7 @@ def remedy(reason: str, code: str | None, outcome: str | None) -> str:
     """What ends a dead item.
 
     Args:
-        reason: malformed, refused, exhausted or ambiguous.
+        reason: malformed, unread, refused, exhausted or ambiguous.
         code: Stripe's code of the last attempt, if there was one; of a malformed record the path.
         outcome: how the last attempt was settled, such as `too_old`.
     """

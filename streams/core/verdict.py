@@ -4,7 +4,7 @@ A function of the record, its log time, the dated catalogue and the floor of wha
 remembers; all are functions of the log and the ledger, never of a worker's clock or configuration.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -36,11 +36,16 @@ class Review(msgspec.Struct, frozen=True, gc=False):
     units: int | None
 
 
+DeadKind = Literal["malformed", "unread"]
+"""Whether something is said against the record, or nobody has looked into it."""
+
+
 class Dead(msgspec.Struct, frozen=True, gc=False):
     """Cannot become usage as it stands; kept with its reason and coordinates."""
 
     reason: str
     path: str
+    kind: DeadKind = "malformed"
 
 
 class AwaitCatalogue(msgspec.Struct, frozen=True, gc=False):

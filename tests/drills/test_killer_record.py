@@ -1,7 +1,9 @@
 """A record ends every worker that reads it: it is found, and set apart, and the others flow on.
 
-After a few deaths it is handed over alone and unread, as a dead letter. Where even that kills, its
-partition is held with the record named, until a person decides; no worker dies of it any more.
+After a few deaths it is handed over alone and unread, as a dead letter; so is one that was merely
+in hand whenever something else ended the worker. Both are owed, and sent again once workers live.
+Where even parking kills, the partition is held with the record named, until a person decides; no
+worker dies of it any more.
 """
 
 import signal
@@ -12,8 +14,9 @@ from typing import Final
 import psycopg
 import pytest
 
-from streams.engine.poison import HOLD_FROM_TRY
-from tests.drills.asked import assert_not_judged, audit, identities
+from streams.crash_points import STEPS
+from streams.engine.poison import HOLD_FROM_TRY, SINGLE_FROM_START, SUSPECT_FROM_TRY
+from tests.drills.asked import assert_not_judged, assert_nothing_lost, audit, identities
 from tests.support import witness
 from tests.support.books import (
     Books,
@@ -21,6 +24,7 @@ from tests.support.books import (
     assert_exact,
     await_settled,
     ledger_number,
+    map_customers,
     record,
     scattered,
     settled,
@@ -31,28 +35,30 @@ from tests.support.held import held_records, home
 from tests.support.killer_worker import UNREAD, WHEN_READ
 from tests.support.live import LiveStack, LiveWorker
 from tests.support.struck import IMPATIENT
+from tests.support.unread import send_unread_again
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.long, pytest.mark.timeout(400)]
 EVENTS: Final = 150
 DEATHS_MAX: Final = 8
-PARKED: Final = "SELECT count(*) FROM ledger.parked WHERE detail::text LIKE '%%ended two workers%%'"
+PARKED_UNREAD: Final = "SELECT count(*) FROM ledger.parked WHERE reason = 'unread'"
 
 
-def planted(stack: LiveStack, mark: str, seed: int) -> tuple[str, int, Books, Books]:
-    """Usage with a killer before it: its tenant and partition, the books behind and beside it."""
+def planted(stack: LiveStack, mark: str, seed: int) -> tuple[Use, int, Books, Books]:
+    """Usage with a killer before it: itself, its partition, the books behind and beside it."""
     # Nothing else may carry the mark.
     uses = list(scattered(f"beside-{seed}", EVENTS, tenants=24, seed=seed))
     partition = home(stack, uses[0].tenant)
     tenant = next(f"killer-{n}" for n in range(1_000) if home(stack, f"killer-{n}") == partition)
     at = uses[0].occurred_at - timedelta(minutes=1)
+    killer = Use(tenant, "api_calls", mark, 7, at)
     with psycopg.connect(stack.facts["writer_dsn"]) as service:
-        record(service, Use(tenant, "api_calls", mark, 7, at))
+        record(service, killer)
     witness.did(f"the service recorded a killer on partition {partition}")
     behind, beside = Books(), Books()
     write(stack, (use for use in uses if home(stack, use.tenant) == partition), behind)
     write(stack, (use for use in uses if home(stack, use.tenant) != partition), beside)
-    return tenant, partition, behind, beside
+    return killer, partition, behind, beside
 
 
 def outlives(worker: LiveWorker, what: str, over: Callable[[], bool]) -> bool:
@@ -74,11 +80,12 @@ def deaths_until(stack: LiveStack, what: str, over: Callable[[], bool]) -> int:
 
 
 @pytest.mark.drill(
-    name="killer-record", about="a record kills every worker that decodes it: dead-lettered unread"
+    name="killer-record",
+    about="a record kills every worker that decodes it: dead-lettered unread, and sent again later",
 )
 def test_a_record_that_kills_when_it_is_read_is_parked_unread(own_stack: LiveStack) -> None:
     stack = own_stack
-    tenant, partition, behind, beside = planted(stack, WHEN_READ, 96)
+    killer, partition, behind, beside = planted(stack, WHEN_READ, 96)
     show_pending(stack, behind)
     deaths = deaths_until(
         stack, "the usage behind it to be settled", lambda: settled(stack, behind)
@@ -88,10 +95,48 @@ def test_a_record_that_kills_when_it_is_read_is_parked_unread(own_stack: LiveSta
     await_settled(stack, beside)
     assert_exact(stack, behind)
     assert_exact(stack, beside)
-    assert ledger_number(stack, PARKED) == 1
+    assert ledger_number(stack, PARKED_UNREAD) == 1
     assert held_records(stack) == []
     found = audit(stack)
-    assert (found["lost"], identities(found, "lost")) == (1, {(tenant, WHEN_READ)})
+    assert (found["lost"], identities(found, "lost")) == (1, {(killer.tenant, WHEN_READ)})
+
+    # Nobody has judged it, so it is owed: workers that it does not end count it like any other.
+    stack.stop_workers()
+    stack.start_worker("mended", **IMPATIENT, catalogue_refresh_s=2)
+    behind.note(killer)
+    map_customers(stack, behind)
+    assert send_unread_again(stack) == 1
+    await_settled(stack, behind)
+    assert_exact(stack, behind)
+    assert_exact(stack, beside)
+    assert_nothing_lost(stack)
+
+
+@pytest.mark.drill(
+    name="killed-by-chance",
+    about="workers are killed again and again with the same record in hand, which is innocent",
+)
+def test_a_record_that_is_blamed_for_other_deaths_is_sent_again_and_billed_once(
+    own_stack: LiveStack,
+) -> None:
+    stack, books = own_stack, Books()
+    write(stack, scattered("chance", EVENTS, tenants=1, seed=98), books)
+    # Nothing is settled before the last: first with many in hand, and then with this one alone.
+    deaths = SINGLE_FROM_START - 1 + SUSPECT_FROM_TRY - 1
+    for death in range(deaths):
+        step = STEPS[death % STEPS.index("packed_produced")]
+        worker = stack.start_worker("victim", crash_at=f"{step}:1", **IMPATIENT)
+        assert worker.await_death() == -signal.SIGKILL, worker.log.read_text()[-3_000:]
+    show_pending(stack, books)
+    stack.start_worker("victim", **IMPATIENT)
+    until("one to be parked unread", lambda: ledger_number(stack, PARKED_UNREAD) == 1, 60)
+    found = audit(stack)
+    assert (found["lost"], len(identities(found, "lost"))) == (1, 1)
+    witness.proved(f"{deaths} workers were killed with it in hand: it was parked unread, and named")
+    assert send_unread_again(stack) == 1
+    await_settled(stack, books)
+    assert_exact(stack, books)
+    assert_nothing_lost(stack)
 
 
 @pytest.mark.drill(
@@ -99,7 +144,7 @@ def test_a_record_that_kills_when_it_is_read_is_parked_unread(own_stack: LiveSta
 )
 def test_a_record_that_kills_even_unread_holds_its_partition_alone(own_stack: LiveStack) -> None:
     stack = own_stack
-    tenant, partition, behind, beside = planted(stack, UNREAD, 97)
+    killer, partition, behind, beside = planted(stack, UNREAD, 97)
     deaths = deaths_until(stack, "its partition to be held", lambda: len(held_records(stack)) == 1)
     witness.proved(f"{deaths} workers died of the record on partition {partition}")
     assert deaths > 1, "nothing was planted"
@@ -126,4 +171,4 @@ def test_a_record_that_kills_even_unread_holds_its_partition_alone(own_stack: Li
     assert_exact(stack, beside)
     until("the record to be a dead letter", lambda: held_records(stack)[0]["state"] == "done", 30)
     found = audit(stack)
-    assert (found["lost"], identities(found, "lost")) == (1, {(tenant, UNREAD)})
+    assert (found["lost"], identities(found, "lost")) == (1, {(killer.tenant, UNREAD)})

@@ -263,13 +263,15 @@ def test_a_record_without_a_key_is_a_dead_letter_without_one() -> None:
     assert msgspec.json.decode(letter)["key"] is None
 
 
-def test_a_record_that_killed_workers_is_parked_unread() -> None:
+def test_a_record_with_which_workers_ended_is_parked_unread() -> None:
     place = Partition().place()
     suspected = type(place)(**{f: getattr(place, f) for f in place.__slots__} | {"suspect": 0})
     decided = decide(log_of([usage("a"), usage("b")]), suspected, CATALOGUE, fresh=True)
     assert decided.counts == {"dead": 1, "accepted": 1}
     ((_, letter),) = decided.dead_letter
-    assert "ended two workers" in msgspec.json.decode(letter)["reason"]
+    said = msgspec.json.decode(letter)
+    assert (said["kind"], "parked unread" in said["reason"]) == ("unread", True)
+    assert [f.reason for _, f in decided.facts if isinstance(f, ParkedFact)] == ["unread"]
 
 
 def test_a_clock_far_ahead_is_pinned_and_does_not_become_the_horizon() -> None:

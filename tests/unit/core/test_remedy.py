@@ -18,6 +18,7 @@ from streams.core.remedy import remedy
         ("malformed", "$.quantity", None, "new event key"),
         ("malformed", "$.content", None, "metering.reemit"),
         ("malformed", "$.event_id", None, "metering.reemit"),
+        ("unread", "$", None, "metering.reemit"),
         ("invented", None, None, "read the evidence"),
     ],
 )

@@ -98,8 +98,11 @@ def test_a_review_record_keeps_its_contract(reason: Any) -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"{", RAW, b"\xff" * 100_000])
 @pytest.mark.parametrize("key", [None, b"", b"acme"])
-def test_a_dead_letter_keeps_its_contract(key: bytes | None, value: bytes | None) -> None:
-    raw = output.dead_letter(Dead("not JSON", "$"), "usage.events", 3, 7, key, value)
+@pytest.mark.parametrize("dead", [Dead("not JSON", "$"), Dead("it killed", "$", "unread")])
+def test_a_dead_letter_keeps_its_contract(
+    dead: Dead, key: bytes | None, value: bytes | None
+) -> None:
+    raw = output.dead_letter(dead, "usage.events", 3, 7, key, value)
     assert problems("dead_letter", decoded(raw)) == []
 
 
