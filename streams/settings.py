@@ -4,25 +4,24 @@ In: a mapping of environment variables and the text of a file. Out: `Settings`, 
 with one line a problem. Nothing is read at import.
 """
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
-
-from connectors.names import SOURCE_NAME
-from streams.core.catalogue import PLAIN_NAME
-from streams.crash_points import crash_at
+from streams.setting_values import brokers as _brokers
+from streams.setting_values import choice as _choice
+from streams.setting_values import crash_point as _crash_point
+from streams.setting_values import dsn as _dsn
+from streams.setting_values import name as _name
+from streams.setting_values import outbox as _outbox
+from streams.setting_values import text as _text
+from streams.setting_values import url as _url
+from streams.setting_values import whole as _whole
 
 PREFIX: Final = "TAILRACE_"
 FILE_NAME: Final = "tailrace.toml"
-
-
-_BROKER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/]+):[0-9]{1,5}")
 
 
 class SettingsError(Exception):
@@ -31,80 +30,6 @@ class SettingsError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-            message = f"must be a whole number from {least} to {most}"
-            raise ValueError(message)
-        return int(value)
-
-    return parse
-
-
-def _choice(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in choices:
-            message = f"must be one of {', '.join(choices)}"
-            raise ValueError(message)
-        return value
-
-    return parse
-
-
-def _url(value: str) -> str:
-    if not value.startswith(("http://", "https://")):
-        message = "must start with http:// or https://"
-        raise ValueError(message)
-    return value.rstrip("/")
-
-
-def _name(value: str) -> str:
-    if value and PLAIN_NAME.fullmatch(value) is None:
-        message = "must have 1 to 100 of A-Z a-z 0-9 _ . : - and begin with a letter or digit"
-        raise ValueError(message)
-    return value
-
-
-def _outbox(value: str) -> str:
-    if SOURCE_NAME.fullmatch(value) is None:
-        message = "must have 1 to 63 of a-z 0-9 _ - and begin with a letter"
-        raise ValueError(message)
-    return value
-
-
-def _dsn(value: str) -> str:
-    """A connection string as PostgreSQL's own clients read it: a URL, or `name=value` pairs."""
-    if not value:
-        return value
-    try:
-        known = conninfo_to_dict(value)
-    except ProgrammingError:
-        known = {}
-    if not known:
-        message = (
-            "is no PostgreSQL connection string; give it as postgresql://user@host:port/database"
-        )
-        raise ValueError(message)
-    return value
-
-
-def _brokers(value: str) -> str:
-    if value and not all(_BROKER.fullmatch(each.strip()) for each in value.split(",")):
-        message = "must be host:port, several separated by commas"
-        raise ValueError(message)
-    return value
-
-
-def _crash_point(value: str) -> str:
-    if value:
-        crash_at(value, lambda _signal: None)
-    return value
 
 
 def _setting(
@@ -188,6 +113,8 @@ class Settings:
     )
     metrics_host: str = _setting("127.0.0.1", _text, "address of /metrics, /ready and /health")
     metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
+    exporter_host: str = _setting("127.0.0.1", _text, "address of `tailrace exporter`")
+    exporter_port: int = _setting(9478, _whole(0, 65_535), "its port; 0 lets the system choose")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")
     crash_at: str = _setting(
         "", _crash_point, "for drills: STEP[:n[:SIGNAL]], strikes this worker at its nth passing"
