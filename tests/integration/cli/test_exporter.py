@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.request import urlopen
-
 import pytest
 
 from tests.integration.cli.conftest import World
+from tests.support.scraped import exporter, page, scraped
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
-ROOT = Path(__file__).parents[3]
-
-
-@contextmanager
-def exporter(world: World, **settings: str) -> Iterator[str]:
-    """Its address, as the process itself says it."""
-    command = [sys.executable, "-m", "streams.cli.main", "exporter"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TAILRACE_EXPORTER_PORT": "0", **settings}
-    with subprocess.Popen(
-        [*command, "--dir", str(world.cli.directory)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            said = process.stdout.readline()
-            assert said.startswith("exporter ready: http://127.0.0.1:"), said
-            yield said.removeprefix("exporter ready: ").strip()
-        finally:
-            process.terminate()
-            assert process.wait(20) == 0
-
-
-def read(address: str) -> dict[str, float]:
-    """Every sample by its name and labels."""
-    with urlopen(address, timeout=20) as page:  # noqa: S310 - http only
-        assert page.status == 200
-        text = page.read().decode()
-    found = re.findall(r"^(usage_\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
-    return {name: float(value) for name, value in found}
 
 
 def test_what_waits_is_told_by_its_name(world: World) -> None:
@@ -56,8 +16,8 @@ def test_what_waits_is_told_by_its_name(world: World) -> None:
     world.record("acme", "late", back="30 hours")
     assert world.cli("audit").code == 0
     assert world.cli("pause", "--all", "--reason", "test", "--yes").code == 0
-    with exporter(world) as address:
-        samples = read(address)
+    with exporter(world.cli.directory) as address:
+        samples = scraped(address)
     for name, value in {
         'usage_exporter_up{part="ledger"}': 1,
         'usage_exporter_up{part="windows"}': 1,
@@ -80,26 +40,24 @@ def test_a_closed_window_is_incomplete_until_it_is_at_stripe(world: World) -> No
     world.record("acme", "two", back="1 hours")
     assert world.cli("audit").code == 0
     windows = 'usage_incomplete_windows{metric="api_calls"}'
-    with exporter(world) as address:
-        until("both windows to wait", lambda: read(address).get(windows) == 2)
-        assert read(address)['usage_incomplete_age_seconds{metric="api_calls"}'] > 6_000
+    with exporter(world.cli.directory) as address:
+        until("both windows to wait", lambda: scraped(address).get(windows) == 2)
+        assert scraped(address)['usage_incomplete_age_seconds{metric="api_calls"}'] > 6_000
         assert world.cli("resume", "--all", "--reason", "test", "--yes").code == 0
         world.settled(6)
-        until("neither to wait", lambda: windows not in read(address))
+        until("neither to wait", lambda: windows not in scraped(address))
 
 
 def test_a_backend_that_is_away_costs_its_own_figures_alone(world: World) -> None:
     nowhere = "127.0.0.1:1"
     with exporter(
-        world,
+        world.cli.directory,
         TAILRACE_LEDGER_DSN="postgresql://nobody@127.0.0.1:1/ledger",
         TAILRACE_CONNECT_URL=f"http://{nowhere}",
         TAILRACE_KAFKA_BOOTSTRAP=nowhere,
     ) as address:
-        samples = read(address)
-        healthz = address.replace("/metrics", "/healthz")
-        with urlopen(healthz, timeout=5) as page:  # noqa: S310 - http only
-            assert page.read() == b"ok\n"
+        samples = scraped(address)
+        assert page(address.replace("/metrics", "/healthz")) == "ok\n"
     up = {name: value for name, value in samples.items() if name.startswith("usage_exporter_up")}
     away = {"ledger", "windows", "canary", "connect", "guard", "kafka"}
     assert up == {f'usage_exporter_up{{part="{part}"}}': part == "slot" for part in {*away, "slot"}}
