@@ -19,8 +19,8 @@ _NAMED: Final = re.compile(
 _QUOTED: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _SHAPES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # Stripe's keys and signing secrets.
-    (re.compile(r"\b((?:sk|rk|ek)_(?:live|test)_)[A-Za-z0-9]{6,}"), rf"\1{MASK}"),
-    (re.compile(r"\b(whsec_)[A-Za-z0-9+/=_-]{6,}"), rf"\1{MASK}"),
+    (re.compile(r"\b((?:sk|rk|ek)_(?:live|test)_)[A-Za-z0-9]{3,}"), rf"\1{MASK}"),
+    (re.compile(r"\b(whsec_)[A-Za-z0-9+/=_-]{3,}"), rf"\1{MASK}"),
     # user:password@host of any address; a password may hold `/` where nobody quoted it.
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s@]+@", re.IGNORECASE), rf"\1{MASK}@"),
     # name=value and "name": "value", as in DSNs, librdkafka's and Java's options, headers.

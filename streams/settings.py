@@ -36,7 +36,9 @@ def _setting(
     default: Any, parse: Callable[[str], Any], meaning: str, *, secret: bool = False
 ) -> Any:
     """A field with its parser and the line that `tailrace config show` and the docs print."""
-    return field(default=default, metadata={"parse": parse, "meaning": meaning, "secret": secret})
+    described = {"parse": parse, "meaning": meaning, "secret": secret}
+    # Nobody who prints the whole value prints a secret.
+    return field(default=default, repr=not secret, metadata=described)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,22 @@ class Settings:
     """Everything a worker or a command is told from outside."""
 
     kafka_bootstrap: str = _setting("", _brokers, "brokers, host:port separated by commas")
+    kafka_security_protocol: str = _setting(
+        "PLAINTEXT",
+        _choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "how brokers are spoken to, in Kafka's own words",
+    )
+    kafka_sasl_mechanism: str = _setting(
+        "",
+        _choice("", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "how the login is proven to brokers",
+    )
+    kafka_sasl_username: str = _setting("", _text, "login at the brokers")
+    kafka_sasl_password: str = _setting("", _text, "its password", secret=True)
+    kafka_ca_file: str = _setting("", _text, "PEM: who may have signed the brokers' certificates")
+    kafka_certificate_file: str = _setting("", _text, "PEM: our own certificate, for brokers")
+    kafka_key_file: str = _setting("", _text, "PEM: its key; Connect reads both from one file")
+    kafka_key_password: str = _setting("", _text, "password of that key", secret=True)
     ledger_dsn: str = _setting("", _dsn, "PostgreSQL of the ledger", secret=True)
     source_dsn: str = _setting(
         "", _dsn, "PostgreSQL of the service, role metering_ops: audit and canaries", secret=True
@@ -206,8 +224,39 @@ def _contradictions(settings: Settings) -> list[str]:
     waits_ms = settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms
     if settings.publish_lease_s * 1000 < 2 * waits_ms:
         problems.append("TAILRACE_PUBLISH_LEASE_S: must be twice the connect and read timeouts")
+    problems += _kafka_contradictions(settings)
     if settings.livemode and not settings.live:
-        problems.append("TAILRACE_STRIPE_API_KEY: is a live key; set TAILRACE_LIVE=1 to mean it")
+        problems.append(
+            "TAILRACE_STRIPE_API_KEY: is a live key; say --live, or TAILRACE_LIVE=1, to mean it"
+        )
+    return problems
+
+
+def _kafka_contradictions(settings: Settings) -> list[str]:
+    protocol = settings.kafka_security_protocol
+    login = {
+        "KAFKA_SASL_MECHANISM": settings.kafka_sasl_mechanism,
+        "KAFKA_SASL_USERNAME": settings.kafka_sasl_username,
+        "KAFKA_SASL_PASSWORD": settings.kafka_sasl_password,
+    }
+    files = {
+        "KAFKA_CA_FILE": settings.kafka_ca_file,
+        "KAFKA_CERTIFICATE_FILE": settings.kafka_certificate_file,
+        "KAFKA_KEY_FILE": settings.kafka_key_file,
+    }
+    asked = f"{PREFIX}KAFKA_SECURITY_PROTOCOL is {protocol}"
+    problems = [
+        f"{PREFIX}{name}: is {'not set' if not value else 'set'}, and {asked}"
+        for name, value in login.items()
+        if bool(value) != protocol.startswith("SASL_")
+    ]
+    problems += [
+        f"{PREFIX}{name}: is set, and {asked}, which encrypts nothing"
+        for name, value in files.items()
+        if value and not protocol.endswith("SSL")
+    ]
+    if bool(settings.kafka_certificate_file) != bool(settings.kafka_key_file):
+        problems.append(f"{PREFIX}KAFKA_KEY_FILE: certificate and key are given together")
     return problems
 
 

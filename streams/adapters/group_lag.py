@@ -25,7 +25,7 @@ class Lag(NamedTuple):
         return max(0, self.end - (self.committed or 0))
 
 
-def read_lag(config: Mapping[str, str | int | bool], topic: str, group: str) -> list[Lag]:
+def read_lag(config: Mapping[str, str], topic: str, group: str) -> list[Lag]:
     """Every partition in its order. Blocks for some seconds at most.
 
     Args:

@@ -37,6 +37,7 @@ from streams.cli.scrape import Read, Scrape
 from streams.cli.stack import Stack, resolve
 from streams.cli.status import read_figures
 from streams.core.instant import from_us
+from streams.kafka_access import client_security
 from streams.logs import configure_logging
 from streams.settings import SettingsError
 from streams.topics import EVENTS
@@ -159,7 +160,7 @@ def _guard(stack: Stack) -> Iterator[Sample]:
 
 def _kafka(stack: Stack) -> Iterator[Sample]:
     settings = stack.settings
-    config: dict[str, str | int | bool] = {"bootstrap.servers": settings.kafka_bootstrap}
+    config = {**client_security(settings), "bootstrap.servers": settings.kafka_bootstrap}
     yield from lag_samples(read_lag(config, EVENTS, settings.group))
 
 

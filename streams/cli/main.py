@@ -52,7 +52,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "topics": Listed("topics", "Kafka's topics: apply, check, adopt."),
     "schema": Listed("schema", "The SQL of outbox and ledger: install, check."),
     "connector": Listed(
-        "connector", "The outbox connector: lint, diff, apply, status, heal, repair."
+        "connector", "The outbox connector: lint, diff, apply, status, heal, repair; worker-config."
     ),
     "source": Listed("source", "The service's database as a source: register, guard."),
     "config": Listed("config", "Settings: check, show."),
