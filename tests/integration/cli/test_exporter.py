@@ -16,7 +16,8 @@ def test_what_waits_is_told_by_its_name(world: World) -> None:
     world.record("acme", "late", back="30 hours")
     assert world.cli("audit").code == 0
     assert world.cli("pause", "--all", "--reason", "test", "--yes").code == 0
-    with exporter(world.cli.directory) as address:
+    reader = world.ledger.dsn(world.ledger.login("ledger_reader"))
+    with exporter(world.cli.directory, TAILRACE_LEDGER_DSN=reader) as address:
         samples = scraped(address)
     for name, value in {
         'usage_exporter_up{part="ledger"}': 1,

@@ -17,8 +17,9 @@ from sandbox.connect import Connect
 from sandbox.kafka import Kafka
 from sandbox.ports import free_ports
 from streams import topics
-from streams.adapters.group_lag import read_lag
 from streams.adapters.kafka import producer_config
+from streams.cli.exporter import parts_of
+from streams.cli.stack import Stack
 from streams.engine import clients, kafka_config
 from streams.kafka_access import client_security
 from streams.settings import Settings, load
@@ -168,8 +169,16 @@ def test_every_client_of_a_worker_gets_in(
 
 def test_the_exporter_reads_the_lag(secured: Settings) -> None:
     apply(secured)
-    config = {**client_security(secured), "bootstrap.servers": secured.kafka_bootstrap}
-    assert [lag.records for lag in read_lag(config, topics.EVENTS, "nobody")] == [0, 0]
+    read = parts_of(Stack(secured, None, {}, ()))["kafka"]
+    assert ("usage_partition_lag_records", "1", 0) in list(read())
+
+
+def test_commands_get_in(broker_of_its_own: Secured, tmp_path: Path) -> None:
+    environment = {**broker_of_its_own.environment, "TAILRACE_PARTITIONS": "2"}
+    environment["TAILRACE_REPLICATION"] = "1"
+    for command in ("apply", "check"):
+        done = typed(environment, tmp_path, "topics", command)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -194,16 +203,23 @@ def test_nobody_else_does(
         outputs(replace(secured, **changes)).list_topics(timeout=3)
 
 
-def printed(environment: dict[str, str], directory: Path) -> dict[str, str]:
-    """What `connector worker-config` tells to write."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streams.cli.main", "connector", "worker-config"],
+def typed(
+    environment: dict[str, str], directory: Path, *command: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "streams.cli.main", *command],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+
+
+def printed(environment: dict[str, str], directory: Path) -> dict[str, str]:
+    """What `connector worker-config` tells to write."""
+    done = typed(environment, directory, "connector", "worker-config")
+    assert done.returncode == 0, done.stderr
     assert PASSWORD not in done.stdout + done.stderr
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
 
