@@ -23,7 +23,7 @@ def test_every_role_is_made_by_the_schema(role: str) -> None:
 
 
 def test_every_role_of_the_schema_is_told_of_but_for_the_owners() -> None:
-    made = {name for name in re.findall(r"\b((?:metering|ledger)_[a-z]+)\b", SQL)}
+    made = set(re.findall(r"\b((?:metering|ledger)_[a-z]+)\b", SQL))
     roles = {name for name in made if not name.endswith("_owner")}
     assert {role for role in roles if f"`{role}`" not in TEXT} == set()
 
