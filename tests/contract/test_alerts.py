@@ -25,7 +25,13 @@ MENTIONED: Final = [command for book in BOOKS for command in book.mentioned]
 
 
 @pytest.mark.parametrize(
-    "order", [("check", "rules", "usage.rules.yml"), ("test", "rules", "usage.test.yml")]
+    "order",
+    [
+        ("check", "rules", "usage.rules.yml"),
+        ("test", "rules", "usage.test.yml"),
+        ("check", "config", "../prometheus.yml"),
+    ],
+    ids=" ".join,
 )
 def test_promtool_finds_every_rule_sound_and_every_alert_at_its_time(
     order: tuple[str, ...],
