@@ -41,6 +41,7 @@ ROWS: Final = (
     (
         "Is money at risk?",
         (
+            stat("0 no, 1 not yet, 2 yes", "short", "usage_money_at_risk", 2),
             stat("Lost, by the last audit", "short", "max(usage_audit_lost)", 1, "UsageAuditLost"),
             stat(
                 "Double, by the last audit",
@@ -51,9 +52,9 @@ ROWS: Final = (
             ),
             stat("Age of the audit", "s", "min(usage_audit_age_seconds)", 93_600, "UsageAuditOld"),
             stat(
-                "First attempt not settled, of 23 h",
+                "Oldest doubt, of 23 h",
                 "s",
-                "usage_oldest_attempt_age_seconds",
+                "usage_oldest_doubt_age_seconds",
                 72_000,
                 "UsageFenceNear",
             ),
@@ -63,13 +64,6 @@ ROWS: Final = (
                 "sum(usage_incomplete_windows) or vector(0)",
                 None,
                 "UsageWindowsIncomplete",
-            ),
-            stat(
-                "Missed their invoice",
-                "short",
-                "usage_overdue_entries",
-                1,
-                "UsageMissedInvoice",
             ),
         ),
     ),
@@ -111,7 +105,13 @@ ROWS: Final = (
                 1,
                 "UsagePublishingPaused",
             ),
-            stat("Stopped lanes", "short", "usage_stopped_lanes", 1, "UsageLaneStopped"),
+            stat(
+                "Missed their invoice",
+                "short",
+                "usage_overdue_entries",
+                1,
+                "UsageMissedInvoice",
+            ),
         ),
     ),
     (
@@ -180,6 +180,7 @@ ROWS: Final = (
                 (
                     ("usage_oldest_request_age_seconds", "request"),
                     ("usage_oldest_attempt_age_seconds", "first attempt"),
+                    ("usage_oldest_doubt_age_seconds", "doubt"),
                     ("usage_fence_seconds", "fence"),
                 ),
                 runbook="UsageUnsettled",

@@ -35,7 +35,7 @@ from streams.cli.exporter_figures import (
 from streams.cli.options import Dir
 from streams.cli.scrape import Read, Scrape
 from streams.cli.stack import Stack, resolve
-from streams.cli.status import read_figures
+from streams.cli.status_read import read_figures
 from streams.core.instant import from_us
 from streams.kafka_access import client_security
 from streams.logs import configure_logging

@@ -1,16 +1,19 @@
 """What commands read of ledger, source, Connect and Kafka → samples; no backend is asked here."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from connectors.guard_findings import GuardFinding
 from connectors.observation import Slot
 from streams.adapters.group_lag import Lag
 from streams.adapters.metrics import Sample
 from streams.core.instant import SECOND_US
+from streams.core.risk import remarks, verdict
 from streams.core.settlement import PublishPolicy
+from streams.core.standing import read
 
-WAITING = {
+WAITING: Final = {
     "levels_not_cut": "usage_open_levels",
     "levels_held": "usage_held_levels",
     "entries_waiting": "usage_waiting_entries",
@@ -21,7 +24,15 @@ WAITING = {
     "cells_to_compare": "usage_doubtful_cells",
 }
 """Figures of `status` under `waiting`, and their names as metrics."""
-STATES = ("pending", "ambiguous", "recorded", "dead", "superseded", "nothing")
+AGES: Final = {
+    "oldest_request_age_s": "usage_oldest_request_age_seconds",
+    "oldest_attempt_age_s": "usage_oldest_attempt_age_seconds",
+    "oldest_doubt_age_s": "usage_oldest_doubt_age_seconds",
+    "idle_s": "usage_idle_seconds",
+}
+"""Ages among them; 0 where nothing waits."""
+RISK: Final = {"no": 0, "not yet": 1, "yes": 2}
+STATES: Final = ("pending", "ambiguous", "recorded", "dead", "superseded", "nothing")
 """Of meter events: each is told, as 0 where there is none, so that a rule sees it come."""
 
 
@@ -32,15 +43,13 @@ def ledger_samples(figures: Mapping[str, Any]) -> Iterator[Sample]:
         told = figures["meter_events"].get(state, {"count": 0, "units": 0})
         yield "usage_meter_events", state, told["count"]
         yield "usage_meter_event_units", state, float(told["units"])
-    yield "usage_oldest_request_age_seconds", None, waiting["oldest_request_age_s"] or 0
-    yield "usage_oldest_attempt_age_seconds", None, waiting["oldest_attempt_age_s"] or 0
-    yield "usage_fence_seconds", None, PublishPolicy().ambiguous_us_max / SECOND_US
-    for figure, name in WAITING.items():
-        yield name, None, waiting[figure]
-    for item in figures["parked"]:
-        labels = item["kind"], item["reason"]
-        yield "usage_parked_items", labels, item["count"]
-        yield "usage_parked_age_seconds", labels, item["oldest_age_s"]
+    yield from _waiting(waiting)
+    yield "usage_sink_failures", None, figures["sink"]["failures"]
+    yield from _parked(figures["parked"])
+    for finding in figures["findings"]:
+        yield "usage_ledger_findings", finding["kind"], finding["count"]
+    for partition in {held["partition"] for held in figures["held"]}:
+        yield "usage_partition_waiting", str(partition), 1
     for halt in figures["halts"]:
         yield "usage_publishing_halts", halt["kind"], 1
     for canary in figures["canaries"]:
@@ -52,6 +61,38 @@ def ledger_samples(figures: Mapping[str, Any]) -> Iterator[Sample]:
         partition = str(position["partition"])
         yield "usage_ledger_offset", partition, position["position"]
         yield "usage_ledger_offset_age_seconds", partition, position["age_s"]
+    yield from _risk(figures)
+
+
+def _waiting(waiting: Mapping[str, Any]) -> Iterator[Sample]:
+    for figure, name in AGES.items():
+        yield name, None, waiting[figure] or 0
+    yield "usage_fence_seconds", None, PublishPolicy().ambiguous_us_max / SECOND_US
+    if waiting["deadline_in_s"] is not None:
+        yield "usage_next_deadline_seconds", None, waiting["deadline_in_s"]
+    for figure, name in WAITING.items():
+        yield name, None, waiting[figure]
+
+
+def _parked(items: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
+    """By kind and reason alone: causes and meters are many, and `status` lists them."""
+    counts: Counter[tuple[str, str]] = Counter()
+    ages: dict[tuple[str, str], float] = {}
+    for item in items:
+        labels = item["kind"], item["reason"]
+        counts[labels] += item["count"]
+        ages[labels] = max(ages.get(labels, 0.0), item["oldest_age_s"])
+    for labels, count in counts.items():
+        yield "usage_parked_items", labels, count
+        yield "usage_parked_age_seconds", labels, ages[labels]
+
+
+def _risk(figures: Mapping[str, Any]) -> Iterator[Sample]:
+    """The first line of `status`, as a number, and how many remarks it has of each name."""
+    found = remarks(read(figures))
+    yield "usage_money_at_risk", None, RISK[verdict(found).at_risk]
+    for labels, count in Counter((r.severity, r.name) for r in found).items():
+        yield "usage_remarks", labels, count
 
 
 def audit_samples(audits: Iterable[tuple[Any, ...]]) -> Iterator[Sample]:

@@ -40,6 +40,10 @@ UNITS = (
     "_bytes",
     "_running",
     "_records",
+    "_failures",
+    "_waiting",
+    "_remarks",
+    "_risk",
 )
 EVERY = [(teller, metric) for teller, told in TOLD_BY.items() for metric in told]
 

@@ -19,6 +19,9 @@ FIGURES = {
     "waiting": {
         "oldest_request_age_s": 12.5,
         "oldest_attempt_age_s": None,
+        "oldest_doubt_age_s": 82_000.0,
+        "idle_s": 7.5,
+        "deadline_in_s": 900.0,
         "levels_not_cut": 1,
         "levels_held": 2,
         "entries_waiting": 3,
@@ -28,10 +31,19 @@ FIGURES = {
         "proposals_open": 7,
         "cells_to_compare": 8,
     },
-    "parked": [{"kind": "dead", "reason": "no_meter", "count": 3, "oldest_age_s": 60.0}],
+    "sink": {"failures": 2, "failing_s": 5.0, "refused": False, "cause": "HTTP 500"},
+    "parked": [
+        {"kind": "dead", "reason": "refused", "cause": cause, "count": 3, "oldest_age_s": age_s}
+        for cause, age_s in (("no_meter", 60.0), ("archived_meter", 90.0))
+    ],
+    "findings": [{"kind": "rejected_unknown", "count": 2}],
+    "held": [{"partition": 4, "why": "x"}, {"partition": 4, "why": "y"}],
     "halts": [{"kind": "ledger_went_back", "age_s": 1, "detail": "x"}],
     "canaries": [{"source": "sandbox", "partitions": 12, "oldest_age_s": 9, "worst_partition": 1}],
-    "pauses": [{"scope": "meter"}, {"scope": "meter"}],
+    "pauses": [
+        {"scope": "meter", "subject": m, "by": "me", "reason": "x", "units_waiting": "3"}
+        for m in ("api_calls", "exports")
+    ],
     "positions": [{"partition": 3, "position": 41, "age_s": 2.0}],
 }
 
@@ -54,8 +66,17 @@ def test_the_figures_of_status_are_told_by_their_names() -> None:
         ("usage_stopped_lanes", None, 6),
         ("usage_open_proposals", None, 7),
         ("usage_doubtful_cells", None, 8),
-        ("usage_parked_items", ("dead", "no_meter"), 3),
-        ("usage_parked_age_seconds", ("dead", "no_meter"), 60.0),
+        ("usage_oldest_doubt_age_seconds", None, 82_000.0),
+        ("usage_idle_seconds", None, 7.5),
+        ("usage_next_deadline_seconds", None, 900.0),
+        ("usage_sink_failures", None, 2),
+        ("usage_parked_items", ("dead", "refused"), 6),
+        ("usage_parked_age_seconds", ("dead", "refused"), 90.0),
+        ("usage_ledger_findings", "rejected_unknown", 2),
+        ("usage_partition_waiting", "4", 1),
+        ("usage_remarks", ("critical", "halted"), 1),
+        ("usage_remarks", ("critical", "paused"), 2),
+        ("usage_money_at_risk", None, 2),
         ("usage_publishing_halts", "ledger_went_back", 1),
         ("usage_publishing_paused", "meter", 2),
         ("usage_publishing_paused", "all", 0),
@@ -64,6 +85,8 @@ def test_the_figures_of_status_are_told_by_their_names() -> None:
         ("usage_ledger_offset_age_seconds", "3", 2.0),
     ):
         assert expected in samples
+    places = [(name, labels) for name, labels, _ in samples]
+    assert len(set(places)) == len(places), "Prometheus refuses a page that tells one thing twice"
 
 
 def test_a_slot_tells_what_it_holds_back_and_when_it_is_given_up() -> None:
