@@ -4,25 +4,24 @@ In: a mapping of environment variables and the text of a file. Out: `Settings`, 
 with one line a problem. Nothing is read at import.
 """
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
-
-from connectors.names import SOURCE_NAME
-from streams.core.catalogue import PLAIN_NAME
-from streams.crash_points import crash_at
+from streams.setting_values import brokers as _brokers
+from streams.setting_values import choice as _choice
+from streams.setting_values import crash_point as _crash_point
+from streams.setting_values import dsn as _dsn
+from streams.setting_values import name as _name
+from streams.setting_values import outbox as _outbox
+from streams.setting_values import text as _text
+from streams.setting_values import url as _url
+from streams.setting_values import whole as _whole
 
 PREFIX: Final = "TAILRACE_"
 FILE_NAME: Final = "tailrace.toml"
-
-
-_BROKER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/]+):[0-9]{1,5}")
 
 
 class SettingsError(Exception):
@@ -33,85 +32,13 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-def _text(value: str) -> str:
-    return value
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-            message = f"must be a whole number from {least} to {most}"
-            raise ValueError(message)
-        return int(value)
-
-    return parse
-
-
-def _choice(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in choices:
-            message = f"must be one of {', '.join(choices)}"
-            raise ValueError(message)
-        return value
-
-    return parse
-
-
-def _url(value: str) -> str:
-    if not value.startswith(("http://", "https://")):
-        message = "must start with http:// or https://"
-        raise ValueError(message)
-    return value.rstrip("/")
-
-
-def _name(value: str) -> str:
-    if value and PLAIN_NAME.fullmatch(value) is None:
-        message = "must have 1 to 100 of A-Z a-z 0-9 _ . : - and begin with a letter or digit"
-        raise ValueError(message)
-    return value
-
-
-def _outbox(value: str) -> str:
-    if SOURCE_NAME.fullmatch(value) is None:
-        message = "must have 1 to 63 of a-z 0-9 _ - and begin with a letter"
-        raise ValueError(message)
-    return value
-
-
-def _dsn(value: str) -> str:
-    """A connection string as PostgreSQL's own clients read it: a URL, or `name=value` pairs."""
-    if not value:
-        return value
-    try:
-        known = conninfo_to_dict(value)
-    except ProgrammingError:
-        known = {}
-    if not known:
-        message = (
-            "is no PostgreSQL connection string; give it as postgresql://user@host:port/database"
-        )
-        raise ValueError(message)
-    return value
-
-
-def _brokers(value: str) -> str:
-    if value and not all(_BROKER.fullmatch(each.strip()) for each in value.split(",")):
-        message = "must be host:port, several separated by commas"
-        raise ValueError(message)
-    return value
-
-
-def _crash_point(value: str) -> str:
-    if value:
-        crash_at(value, lambda _signal: None)
-    return value
-
-
 def _setting(
     default: Any, parse: Callable[[str], Any], meaning: str, *, secret: bool = False
 ) -> Any:
     """A field with its parser and the line that `tailrace config show` and the docs print."""
-    return field(default=default, metadata={"parse": parse, "meaning": meaning, "secret": secret})
+    described = {"parse": parse, "meaning": meaning, "secret": secret}
+    # Nobody who prints the whole value prints a secret.
+    return field(default=default, repr=not secret, metadata=described)
 
 
 @dataclass(frozen=True)
@@ -119,6 +46,22 @@ class Settings:
     """Everything a worker or a command is told from outside."""
 
     kafka_bootstrap: str = _setting("", _brokers, "brokers, host:port separated by commas")
+    kafka_security_protocol: str = _setting(
+        "PLAINTEXT",
+        _choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "how brokers are spoken to, in Kafka's own words",
+    )
+    kafka_sasl_mechanism: str = _setting(
+        "",
+        _choice("", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "how the login is proven to brokers",
+    )
+    kafka_sasl_username: str = _setting("", _text, "login at the brokers")
+    kafka_sasl_password: str = _setting("", _text, "its password", secret=True)
+    kafka_ca_file: str = _setting("", _text, "PEM: who may have signed the brokers' certificates")
+    kafka_certificate_file: str = _setting("", _text, "PEM: our own certificate, for brokers")
+    kafka_key_file: str = _setting("", _text, "PEM: its key; Connect reads both from one file")
+    kafka_key_password: str = _setting("", _text, "password of that key", secret=True)
     ledger_dsn: str = _setting("", _dsn, "PostgreSQL of the ledger", secret=True)
     source_dsn: str = _setting(
         "", _dsn, "PostgreSQL of the service, role metering_ops: audit and canaries", secret=True
@@ -188,6 +131,8 @@ class Settings:
     )
     metrics_host: str = _setting("127.0.0.1", _text, "address of /metrics, /ready and /health")
     metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
+    exporter_host: str = _setting("127.0.0.1", _text, "address of `tailrace exporter`")
+    exporter_port: int = _setting(9478, _whole(0, 65_535), "its port; 0 lets the system choose")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "least level")
     crash_at: str = _setting(
         "", _crash_point, "for drills: STEP[:n[:SIGNAL]], strikes this worker at its nth passing"
@@ -279,8 +224,39 @@ def _contradictions(settings: Settings) -> list[str]:
     waits_ms = settings.stripe_connect_timeout_ms + settings.stripe_read_timeout_ms
     if settings.publish_lease_s * 1000 < 2 * waits_ms:
         problems.append("TAILRACE_PUBLISH_LEASE_S: must be twice the connect and read timeouts")
+    problems += _kafka_contradictions(settings)
     if settings.livemode and not settings.live:
-        problems.append("TAILRACE_STRIPE_API_KEY: is a live key; set TAILRACE_LIVE=1 to mean it")
+        problems.append(
+            "TAILRACE_STRIPE_API_KEY: is a live key; say --live, or TAILRACE_LIVE=1, to mean it"
+        )
+    return problems
+
+
+def _kafka_contradictions(settings: Settings) -> list[str]:
+    protocol = settings.kafka_security_protocol
+    login = {
+        "KAFKA_SASL_MECHANISM": settings.kafka_sasl_mechanism,
+        "KAFKA_SASL_USERNAME": settings.kafka_sasl_username,
+        "KAFKA_SASL_PASSWORD": settings.kafka_sasl_password,
+    }
+    files = {
+        "KAFKA_CA_FILE": settings.kafka_ca_file,
+        "KAFKA_CERTIFICATE_FILE": settings.kafka_certificate_file,
+        "KAFKA_KEY_FILE": settings.kafka_key_file,
+    }
+    asked = f"{PREFIX}KAFKA_SECURITY_PROTOCOL is {protocol}"
+    problems = [
+        f"{PREFIX}{name}: is {'not set' if not value else 'set'}, and {asked}"
+        for name, value in login.items()
+        if bool(value) != protocol.startswith("SASL_")
+    ]
+    problems += [
+        f"{PREFIX}{name}: is set, and {asked}, which encrypts nothing"
+        for name, value in files.items()
+        if value and not protocol.endswith("SSL")
+    ]
+    if bool(settings.kafka_certificate_file) != bool(settings.kafka_key_file):
+        problems.append(f"{PREFIX}KAFKA_KEY_FILE: certificate and key are given together")
     return problems
 
 

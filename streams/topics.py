@@ -82,7 +82,13 @@ class TopicFinding:
     fatal: bool
 
 
-def apply(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list[str]:
+def apply(
+    bootstrap: str,
+    *,
+    partitions: int = 12,
+    replication: int = 1,
+    security: Mapping[str, str] | None = None,
+) -> list[str]:
     """Creates what is missing and sets what differs; never changes a partition count.
 
     Returns the lines of what was done, empty when nothing was. Blocks up to 15 s a call.
@@ -90,7 +96,7 @@ def apply(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list
     Raises:
         TopicsError: a topic exists with another partition count, or the broker does not answer.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = _admin(bootstrap, security)
     existing = _partition_counts(admin)
     _refuse_other_counts(existing, partitions)
     done = []
@@ -128,20 +134,26 @@ def apply(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list
     return done
 
 
-def id_of(bootstrap: str, name: str) -> str:
+def id_of(bootstrap: str, name: str, security: Mapping[str, str] | None = None) -> str:
     """The id that the broker gave this life of a topic. Blocks up to 15 s.
 
     Raises:
         TopicsError: there is none of that name, or the broker does not answer.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = _admin(bootstrap, security)
     asked = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
     return str(_wait(asked[name], f"describe topic {name}").topic_id)
 
 
-def check(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list[TopicFinding]:
+def check(
+    bootstrap: str,
+    *,
+    partitions: int = 12,
+    replication: int = 1,
+    security: Mapping[str, str] | None = None,
+) -> list[TopicFinding]:
     """Compares the broker with the table; empty when all is as it must be."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = _admin(bootstrap, security)
     existing = _partition_counts(admin)
     findings = []
     for topic in TOPICS:
@@ -166,6 +178,10 @@ def check(bootstrap: str, *, partitions: int = 12, replication: int = 1) -> list
                 )
             )
     return findings
+
+
+def _admin(bootstrap: str, security: Mapping[str, str] | None) -> AdminClient:
+    return AdminClient({**(security or {}), "bootstrap.servers": bootstrap})
 
 
 _COUNT_FIX: Final = (

@@ -56,6 +56,7 @@ from streams.engine.log import LogId, Record
 from streams.engine.packed_log import PackedLog
 from streams.engine.partitioner import home_of
 from streams.engine.settings import EngineSettings
+from streams.kafka_access import client_security
 from streams.logs import configure_logging
 from streams.ports import LedgerUnavailableError
 from streams.settings import Settings, SettingsError
@@ -143,7 +144,7 @@ def _on_loop(loop: asyncio.AbstractEventLoop, holds: Holds) -> GivenUp:
 
 def _outputs(settings: Settings) -> OutputProducer:
     """A producer for one user alone: shared, one would be told of the other's failures."""
-    return OutputProducer(producer_config(settings.kafka_bootstrap, linger_ms=5))
+    return OutputProducer(producer_config(settings.kafka_bootstrap, 5, client_security(settings)))
 
 
 def _acknowledged(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId) -> int:
@@ -203,6 +204,7 @@ def engine_settings(settings: Settings, name: str) -> EngineSettings:
         heartbeat_interval_ms=settings.heartbeat_ms,
         group_protocol=settings.group_protocol,
         instance_id=settings.group_instance_id or None,
+        security=client_security(settings),
     )
 
 

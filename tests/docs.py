@@ -1,6 +1,6 @@
-"""`python -m tests.docs`: writes the documentation that is generated from code.
+"""`python -m tests.docs`: writes what is generated from code: documentation, the dashboard.
 
-Each page is a function from code to Markdown; a test fails when a page on disk is another.
+Each page is a function from code to its text; a test fails when a page on disk is another.
 """
 
 import sys
@@ -12,6 +12,7 @@ from streams.adapters.stripe_wire import NEVER_SENT
 from streams.core.publication import codes, contract
 from streams.core.retry import Backoff, BreakerPolicy
 from streams.core.settlement import DAY_US, HOUR_US, PublishPolicy
+from tests.dashboard import dashboard
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -57,7 +58,10 @@ def publication() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES: Final[Mapping[str, Callable[[], str]]] = {"docs/publication.md": publication}
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "docs/publication.md": publication,
+    "deploy/grafana/usage.json": dashboard,
+}
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -76,7 +80,7 @@ def main() -> int:
     """Writes every page."""
     for name, page in PAGES.items():
         path = ROOT / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page(), encoding="utf-8")
     return 0
 

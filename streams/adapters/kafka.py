@@ -11,13 +11,16 @@ from streams.ports import OutputsDeadError, UndeliveredError
 _QUEUE_PAUSE_S: Final = 0.05
 
 
-def producer_config(bootstrap: str, linger_ms: int) -> dict[str, str | int | bool]:
+def producer_config(
+    bootstrap: str, linger_ms: int, security: Mapping[str, str] | None = None
+) -> dict[str, str | int | bool]:
     """Every option that a guarantee rests on, none left to a default.
 
     The partitioner is Kafka's own murmur2: with librdkafka's default most keys would land on other
     partitions than those of Connect's producer.
     """
     return {
+        **(security or {}),
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
         "acks": "all",

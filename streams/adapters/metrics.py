@@ -1,4 +1,8 @@
-"""Metrics: every name in one table, read from the agents' own figures when somebody scrapes."""
+"""Metrics: every name in one table, read when somebody scrapes.
+
+Workers tell what they do themselves; `tailrace exporter` tells what is one for all of them: ledger,
+slot, connector, the group's lag.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 Kind = Literal["counter", "gauge"]
+Teller = Literal["worker", "exporter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +23,16 @@ class MetricName:
     name: str
     kind: Kind
     label: str | None
+    """Names of its labels, with commas between."""
     meaning: str
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Its labels, in the order in which a sample gives their values."""
+        return tuple(self.label.split(",")) if self.label else ()
 
-METRICS: Final = (
+
+WORKER_METRICS: Final = (
     MetricName("usage_records_total", "counter", None, "records of usage.events settled"),
     MetricName("usage_chunks_total", "counter", None, "chunks settled"),
     MetricName("usage_verdicts_total", "counter", "verdict", "records by their verdict"),
@@ -54,34 +65,97 @@ METRICS: Final = (
     MetricName("usage_sink_open", "gauge", None, "1 while Stripe counts as down for all"),
 )
 
-Sample = tuple[str, str | None, float]
-"""Metric name, label value or None, value."""
+EXPORTER_METRICS: Final = (
+    MetricName("usage_exporter_up", "gauge", "part", "1 while this part can be read"),
+    MetricName("usage_meter_events", "gauge", "state", "meter events by state"),
+    MetricName("usage_meter_event_units", "gauge", "state", "their units"),
+    MetricName("usage_oldest_request_age_seconds", "gauge", None, "of the oldest not settled"),
+    MetricName("usage_oldest_attempt_age_seconds", "gauge", None, "first attempt, not settled"),
+    MetricName("usage_oldest_doubt_age_seconds", "gauge", None, "of those that Stripe may have"),
+    MetricName("usage_idle_seconds", "gauge", None, "something is due and nobody sends it"),
+    MetricName("usage_next_deadline_seconds", "gauge", None, "until what waits misses an invoice"),
+    MetricName("usage_sink_failures", "gauge", None, "attempts failed since Stripe last answered"),
+    MetricName("usage_fence_seconds", "gauge", None, "after an attempt, before it is doubt"),
+    MetricName("usage_incomplete_windows", "gauge", "metric", "closed and not all at Stripe"),
+    MetricName("usage_incomplete_age_seconds", "gauge", "metric", "since the oldest of them ended"),
+    MetricName("usage_open_levels", "gauge", None, "levels whose entries are not all cut"),
+    MetricName("usage_held_levels", "gauge", None, "series with contradicting readings"),
+    MetricName("usage_waiting_entries", "gauge", None, "entries that wait for their request"),
+    MetricName("usage_unmapped_entries", "gauge", None, "entries of tenants without customer"),
+    MetricName("usage_overdue_entries", "gauge", None, "entries too late for their invoice"),
+    MetricName("usage_stopped_lanes", "gauge", None, "lanes that publishing stopped"),
+    MetricName("usage_open_proposals", "gauge", None, "corrections that wait for a second login"),
+    MetricName("usage_doubtful_cells", "gauge", None, "to be compared after a ledger's adoption"),
+    MetricName("usage_parked_items", "gauge", "kind,reason", "open items that wait for a person"),
+    MetricName("usage_parked_age_seconds", "gauge", "kind,reason", "of the oldest of them"),
+    MetricName("usage_partition_waiting", "gauge", "partition", "1 while it waits at a record"),
+    MetricName("usage_ledger_findings", "gauge", "kind", "contradictions that nobody has cleared"),
+    MetricName("usage_remarks", "gauge", "severity,name", "what `tailrace status` remarks"),
+    MetricName("usage_money_at_risk", "gauge", None, "0 no, 1 not yet, 2 yes: as `status` says"),
+    MetricName("usage_publishing_halts", "gauge", "kind", "reasons why nothing is published"),
+    MetricName("usage_canary_age_seconds", "gauge", "source", "of the quietest partition"),
+    MetricName("usage_canary_under_way_seconds", "gauge", "source", "sent and not come, 0: none"),
+    MetricName("usage_ledger_offset", "gauge", "partition", "last offset whose facts it has"),
+    MetricName("usage_ledger_offset_age_seconds", "gauge", "partition", "since it last moved"),
+    MetricName("usage_slot_retained_bytes", "gauge", "source", "WAL that the slot holds back"),
+    MetricName("usage_slot_behind_bytes", "gauge", "source", "WAL that Connect has not confirmed"),
+    MetricName("usage_slot_limit_bytes", "gauge", "source", "at which the server gives it up"),
+    MetricName("usage_slot_lost", "gauge", "source", "1 while there is no usable slot"),
+    MetricName("usage_guard_findings", "gauge", "severity,rule", "what the slot guard sees now"),
+    MetricName("usage_connector_running", "gauge", "source", "1 while all its tasks run"),
+    MetricName("usage_partition_end_offset", "gauge", "partition", "end of the events topic"),
+    MetricName("usage_partition_committed_offset", "gauge", "partition", "the group's position"),
+    MetricName("usage_partition_lag_records", "gauge", "partition", "records not yet admitted"),
+)
+"""`tailrace exporter` tells these, and of the workers' those of pauses and audits."""
+
+SHARED: Final = (
+    "usage_publishing_paused",
+    "usage_audit_age_seconds",
+    "usage_audit_lost",
+    "usage_audit_double",
+    "usage_audit_findings",
+)
+METRICS: Final = WORKER_METRICS + EXPORTER_METRICS
+TOLD_BY: Final[Mapping[Teller, tuple[MetricName, ...]]] = {
+    "worker": WORKER_METRICS,
+    "exporter": (*(m for m in WORKER_METRICS if m.name in SHARED), *EXPORTER_METRICS),
+}
+
+Sample = tuple[str, str | tuple[str, ...] | None, float]
+"""Metric name, values of its labels, value."""
 
 
 class _Figures(Collector):
-    def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[Sample]], told: tuple[MetricName, ...]) -> None:
         self._read = read
+        self._told = told
 
     def collect(self) -> Iterator[Metric]:
         """One family a name, with the samples as they are now."""
-        samples: Mapping[str, list[tuple[str | None, float]]] = {m.name: [] for m in METRICS}
+        samples: Mapping[str, list[tuple[tuple[str, ...], float]]] = {
+            m.name: [] for m in self._told
+        }
         for name, label, value in self._read():
-            samples[name].append((label, value))
-        for metric in METRICS:
-            labels = [metric.label] if metric.label else []
+            values = label if isinstance(label, tuple) else () if label is None else (label,)
+            samples[name].append((values, value))
+        for metric in self._told:
             family_type = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            family = family_type(metric.name, metric.meaning, labels=labels)
-            for label, value in samples[metric.name]:
-                family.add_metric([label] if label is not None else [], value)
+            family = family_type(metric.name, metric.meaning, labels=metric.labels)
+            for values, value in samples[metric.name]:
+                family.add_metric(values, value)
             yield family
 
 
-def exposition(read: Callable[[], Iterable[Sample]]) -> Callable[[], bytes]:
+def exposition(
+    read: Callable[[], Iterable[Sample]], teller: Teller = "worker"
+) -> Callable[[], bytes]:
     """A function that renders the figures in Prometheus's text format.
 
     Args:
-        read: gives the samples; a name outside `METRICS` is a `KeyError`.
+        read: gives the samples; a name that is not of `teller` is a `KeyError`.
+        teller: whose part of the table is declared.
     """
     registry = CollectorRegistry()
-    registry.register(_Figures(read))
+    registry.register(_Figures(read, TOLD_BY[teller]))
     return lambda: generate_latest(registry)

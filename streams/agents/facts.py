@@ -149,7 +149,12 @@ class FactSender:
                 return
             if self._given_up.get(table.log.partition) is not table:
                 self._given_up[table.log.partition] = table
-                log.warning("told_again", log=str(table.log), after=answer.stored)
+                log.warning(
+                    "told_again",
+                    log=str(table.log),
+                    partition=table.log.partition,
+                    offset=answer.stored + 1,
+                )
                 self._rebuild(table.log.partition)
             return
         self.figures.went_back = (

@@ -53,6 +53,9 @@ class Holds:
         known = self._by_partition.get(held.partition)
         if known is None or known.held != held:
             self._by_partition[held.partition] = _Reported(held)
+            log.error(
+                "record_held", partition=held.partition, offset=held.offset, reason=held.reason
+            )
 
     async def report(self, partitions: Container[int]) -> None:
         """Tells the ledger of what still holds; a ledger that is away is told later.

@@ -284,6 +284,7 @@ class Publisher:
             log.error(
                 "meter_event_dead",
                 meter_event=settlement.claim.meter_event_id,
+                identifier=settlement.claim.identifier,
                 kind=settlement.dead_kind,
                 outcome=settlement.evidence.outcome,
                 code=settlement.evidence.code,

@@ -59,14 +59,18 @@ def source_settings(stack: Stack, reach: Reach) -> SourceSettings:
 
 
 @contextmanager
-def connect_client(stack: Stack) -> Iterator[ConnectClient]:
+def connect_client(stack: Stack, patience_s: float = PATIENCE_S) -> Iterator[ConnectClient]:
     """The Connect cluster; its session is closed at the end.
+
+    Args:
+        stack: whose.
+        patience_s: how long one request is repeated.
 
     Raises:
         ConfigurationError: its address is not set.
     """
     settings = stack.need("connect_url")
-    waiting = Waiting(time.sleep, time.monotonic, random.random, total_s=PATIENCE_S)
+    waiting = Waiting(time.sleep, time.monotonic, random.random, total_s=patience_s)
     with requests.Session() as session:
         yield ConnectClient(settings.connect_url, session, waiting)
 
@@ -87,8 +91,13 @@ def seen_identity(stack: Stack) -> SourceIdentity:
 
 
 @contextmanager
-def capture_of(stack: Stack, reach: Reach) -> Iterator[Capture]:
+def capture_of(stack: Stack, reach: Reach, patience_s: float = PATIENCE_S) -> Iterator[Capture]:
     """Everything needed to look at a source's capture and to change it.
+
+    Args:
+        stack: whose source.
+        reach: how Connect reaches the database.
+        patience_s: how long one request to Connect is repeated.
 
     Raises:
         SourceUnknownError: the source was never registered.
@@ -101,5 +110,5 @@ def capture_of(stack: Stack, reach: Reach) -> Iterator[Capture]:
     def connect() -> psycopg.Connection[Any]:
         return psycopg.connect(dsn, autocommit=True, connect_timeout=5)
 
-    with connect_client(stack) as client:
+    with connect_client(stack, patience_s) as client:
         yield Capture(wanted, identity, client, connect)

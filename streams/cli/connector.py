@@ -12,6 +12,7 @@ from connectors.names import connector_name
 from connectors.source_config import render
 from streams.cli import terminal
 from streams.cli.capture_access import Reach, capture_of, connect_client, source_settings
+from streams.cli.connector_worker import worker_config
 from streams.cli.errors import FINDING, ConfigurationError
 from streams.cli.options import Dir, Json, new_app
 from streams.cli.repair import repair_command
@@ -152,5 +153,6 @@ def heal_command(directory: Dir = None) -> None:
 
 
 app.command("repair")(repair_command)
+app.command("worker-config")(worker_config)
 
 APPS = {"connector": app}

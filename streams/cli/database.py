@@ -20,18 +20,21 @@ _PARTS: Final = ("catalogue", "audit", "pauses", "rejections", "carry")
 
 
 @contextmanager
-def connected(dsn: str, what: str) -> Iterator[Connection]:
+def connected(
+    dsn: str, what: str, statement_ms: int = STATEMENT_TIMEOUT_MS
+) -> Iterator[Connection]:
     """A connection in autocommit, closed at the end; times in UTC.
 
     Args:
         dsn: where; never shown.
         what: how errors name it, such as `the ledger`.
+        statement_ms: how long one statement may take.
 
     Raises:
         UnavailableError: nobody answers there.
         ConfigurationError: the DSN is none, or the login is refused.
     """
-    connection = _connect(dsn, what)
+    connection = _connect(dsn, what, statement_ms)
     try:
         yield connection
     finally:
@@ -49,8 +52,8 @@ def plain(connection: Connection) -> psycopg.Connection[Any]:
     return connection
 
 
-def _connect(dsn: str, what: str) -> Connection:
-    options = f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT_MS}"
+def _connect(dsn: str, what: str, statement_ms: int) -> Connection:
+    options = f"-c timezone=UTC -c statement_timeout={statement_ms}"
     try:
         return psycopg.connect(
             dsn,

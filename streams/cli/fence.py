@@ -4,13 +4,17 @@ What goes wrong leaves here as what, why, what to type next, and an exit code; a
 --debug.
 """
 
+import sys
 from collections.abc import Callable, Sequence
+from traceback import format_exception
+from types import TracebackType
 from typing import Any
 
 import typer
 
 from streams.cli.boundary import Shown, explain
 from streams.cli.errors import INTERRUPTED
+from streams.masking import masked
 
 Explain = Callable[[BaseException], Shown]
 
@@ -41,12 +45,19 @@ def fenced(
         return error.exit_code
     except Exception as error:  # the last fence: no traceback reaches a user
         if debug:
+            sys.excepthook = _masked_traceback
             raise
         shown = explained(error)
         for line in shown.lines():
-            typer.echo(line, err=True)
+            typer.echo(masked(line), err=True)
         return shown.exit_code
     return outcome if isinstance(outcome, int) else 0
+
+
+def _masked_traceback(
+    _kind: type[BaseException], error: BaseException, _trace: TracebackType | None
+) -> None:
+    sys.stderr.write(masked("".join(format_exception(error))))
 
 
 def _without_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:

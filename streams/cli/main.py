@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "stripe-sandbox": Listed("sandbox_commands", "The Stripe stand-in alone, until Ctrl-C."),
     "worker": Listed("worker_command", "Run one worker: admission, facts, publishing."),
     "webhook": Listed("webhook", "Take Stripe's reports of what it accepted and took back."),
+    "exporter": Listed("exporter", "Metrics of what is one for all workers, for Prometheus."),
     "status": Listed("status", "What waits, what is parked, whether everything is alive."),
     "trace": Listed("trace", "One event's whole journey, from outbox row to Stripe's answer."),
     "audit": Listed("audit", "Prove it: registry = ledger = Stripe; exit 1 on any difference."),
@@ -51,7 +52,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "topics": Listed("topics", "Kafka's topics: apply, check, adopt."),
     "schema": Listed("schema", "The SQL of outbox and ledger: install, check."),
     "connector": Listed(
-        "connector", "The outbox connector: lint, diff, apply, status, heal, repair."
+        "connector", "The outbox connector: lint, diff, apply, status, heal, repair; worker-config."
     ),
     "source": Listed("source", "The service's database as a source: register, guard."),
     "config": Listed("config", "Settings: check, show."),

@@ -30,6 +30,10 @@ Dir = Annotated[
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
+Live = Annotated[
+    bool, typer.Option("--live", help="A live key of Stripe's is meant: what is sent is billed.")
+]
+
 Yes = Annotated[bool, typer.Option("--yes", help="Do what the plan says without asking.")]
 
 Reason = Annotated[

@@ -276,6 +276,29 @@ SELECT DISTINCT ON (subject) subject AS source, ledger.us(at) AS at_us,
        detail ->> 'lost' AS lost, detail ->> 'double' AS double
 FROM ledger.audit_log WHERE action = 'audit' ORDER BY subject, at DESC;
 
+-- name: incomplete_windows
+-- Closed windows that are not all at Stripe, by metric: how many, and since when the oldest is over.
+-- Asked of the work lists alone: it costs what waits, not what was ever billed.
+WITH waiting AS (
+    SELECT tenant_id, metric, window_start, window_end FROM ledger.level
+    WHERE held OR due_at <= now()
+    UNION
+    SELECT e.tenant_id, e.metric, e.window_start, e.window_end
+    FROM ledger.uncovered u JOIN ledger.meter_log e USING (entry_id) WHERE u.due_at <= now()
+    UNION
+    SELECT e.tenant_id, e.metric, e.window_start, e.window_end
+    FROM ledger.meter_event m
+    JOIN ledger.meter_event_entry x ON x.meter_event_id = m.meter_event_id AND x.live
+    JOIN ledger.meter_log e USING (entry_id)
+    WHERE m.state IN ('pending', 'ambiguous')
+       OR (m.state = 'dead' AND EXISTS (SELECT FROM ledger.parked p
+                                        WHERE p.meter_event_id = m.meter_event_id
+                                          AND p.state = 'open'))
+)
+SELECT metric, count(*)::bigint AS windows,
+       extract(epoch FROM now() - min(window_end))::float8 AS oldest_s
+FROM waiting WHERE window_end <= now() GROUP BY metric ORDER BY metric;
+
 -- name: parked_items
 -- Items of one kind that wait for a person, oldest first.
 SELECT parked_id, reason, source, tenant_id, metric, units::text AS units,

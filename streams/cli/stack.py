@@ -102,9 +102,15 @@ def find_stack(option: Path | None, environment: Mapping[str, str], working_dir:
     return Stack(settings, directory, facts, overridden)
 
 
-def resolve(option: Path | None) -> Stack:
-    """The stack of this very process: its environment and its working directory."""
-    stack = find_stack(option, process_environment, Path.cwd())
+def resolve(option: Path | None, *, live: bool = False) -> Stack:
+    """The stack of this very process: its environment and its working directory.
+
+    Args:
+        option: what `--dir` says.
+        live: whether `--live` was typed: a live key of Stripe's is meant.
+    """
+    meant = {f"{PREFIX}LIVE": "1"} if live else {}
+    stack = find_stack(option, {**process_environment, **meant}, Path.cwd())
     if stack.overridden:
         sys.stderr.write(
             f"note: {', '.join(stack.overridden)} replace what {stack.directory} says\n"

@@ -14,6 +14,7 @@ from streams.cli.options import Dir, Json, Reason, Yes, kept_reason, new_app
 from streams.cli.stack import resolve
 from streams.core.identity import log_uuid
 from streams.core.instant import wire_text
+from streams.kafka_access import client_security
 
 app = new_app("Kafka's topics, from one table: partitions, retention, clean-up.")
 
@@ -23,7 +24,10 @@ def apply(directory: Dir = None, as_json: Json = False) -> None:
     """Creates what is missing and sets what differs; never changes a partition count."""
     settings = resolve(directory).need("kafka_bootstrap")
     done = topics.apply(
-        settings.kafka_bootstrap, partitions=settings.partitions, replication=settings.replication
+        settings.kafka_bootstrap,
+        partitions=settings.partitions,
+        replication=settings.replication,
+        security=client_security(settings),
     )
     if as_json:
         terminal.emit_json({"done": done})
@@ -37,7 +41,10 @@ def check(directory: Dir = None, as_json: Json = False) -> None:
     """Compares the broker with the table; exit 1 on any difference."""
     settings = resolve(directory).need("kafka_bootstrap")
     findings = topics.check(
-        settings.kafka_bootstrap, partitions=settings.partitions, replication=settings.replication
+        settings.kafka_bootstrap,
+        partitions=settings.partitions,
+        replication=settings.replication,
+        security=client_security(settings),
     )
     if as_json:
         terminal.emit_json(
@@ -68,7 +75,9 @@ def adopt(reason: Reason = None, directory: Dir = None, yes: Yes = False) -> Non
     command = "tailrace topics adopt"
     why = kept_reason(reason, command)
     settings = resolve(directory).need("kafka_bootstrap", "ledger_dsn")
-    log_id = log_uuid(topics.id_of(settings.kafka_bootstrap, topics.EVENTS))
+    log_id = log_uuid(
+        topics.id_of(settings.kafka_bootstrap, topics.EVENTS, client_security(settings))
+    )
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         logs = rows(ledger, "logs", {"topic": topics.EVENTS})
         if not logs:

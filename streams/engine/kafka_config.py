@@ -7,6 +7,7 @@ Config = dict[str, str | int | float | bool]
 
 def _client(settings: EngineSettings, role: str) -> Config:
     return {
+        **settings.security,
         "bootstrap.servers": settings.bootstrap,
         "client.id": f"{settings.client_id}-{role}",
         # librdkafka reports a broker that is down twenty times a second.

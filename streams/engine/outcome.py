@@ -68,7 +68,8 @@ class Outcomes:
         log.warning(
             "chunk_not_settled",
             log=str(chunk.log),
-            first=chunk.first,
+            partition=chunk.log.partition,
+            offset=chunk.first,
             last=chunk.last,
             reached=chunk.reached,
             error=f"{type(error).__name__}: {error}",

@@ -1,6 +1,7 @@
 """What the engine is told, as one frozen value; contradictions are refused all at once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.engine.errors import SettingsRefused
@@ -51,6 +52,8 @@ class EngineSettings:
     """`classic`, or `consumer` with brokers from 4.0 on."""
     instance_id: str | None = None
     """Static membership: only where a supervisor restarts the same worker within the session."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How brokers are spoken to, as librdkafka's own options; passwords among them."""
     block_cache_bytes: int = 64 << 20
     """RocksDB's block cache, shared by the partitions."""
     librdkafka_log_level: int = 2

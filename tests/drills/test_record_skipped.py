@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import psycopg
 import pytest
 
 from tests.drills.asked import audit, identities
@@ -22,11 +21,10 @@ from tests.support.books import (
     assert_exact,
     await_settled,
     ledger_number,
-    record,
     scattered,
     write,
 )
-from tests.support.held import held_records, home
+from tests.support.held import held_records, home, record_newer
 from tests.support.live import LiveStack
 from tests.support.stack import open_stack
 from tests.support.waiting import until
@@ -34,9 +32,6 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(240)]
 EVENTS: Final = 240
 REASON: Final = "drill: nobody can read it"
-DEFINITION: Final = (
-    "SELECT pg_get_functiondef('metering.payload(text, text, metering.usage_key)'::regprocedure)"
-)
 ADMITTED: Final = "SELECT count(*) FROM ledger.balance WHERE tenant_id = ANY(%s)"
 
 
@@ -45,16 +40,6 @@ def stack(tmp_path: Path) -> Iterator[LiveStack]:
     """A stack of its own: what is skipped stays a finding of every audit."""
     with open_stack(tmp_path / "stack", os.environ, workers=1) as parts:
         yield LiveStack(parts)
-
-
-def record_newer(stack: LiveStack, use: Use) -> None:
-    """Records as an outbox of the next version would."""
-    with psycopg.connect(stack.facts["postgres_dsn"]) as service:
-        row = service.execute(DEFINITION).fetchone()
-        assert row is not None
-        service.execute(row[0].replace("'v', 1", "'v', 2").encode())
-        record(service, use)
-        service.execute(row[0].encode())
 
 
 def held_at(stack: LiveStack, partition: int) -> dict[str, Any]:

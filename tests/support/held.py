@@ -1,11 +1,17 @@
 """Records that hold a partition, as `tailrace held list` tells of them."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import psycopg
 
 from streams.engine.partitioner import home_partition
+from tests.support.books import Use, record
 from tests.support.live import LiveStack
+
+DEFINITION: Final = (
+    "SELECT pg_get_functiondef('metering.payload(text, text, metering.usage_key)'::regprocedure)"
+)
 
 
 def home(stack: LiveStack, tenant: str) -> int:
@@ -19,3 +25,13 @@ def held_records(stack: LiveStack) -> list[dict[str, Any]]:
     assert listed.returncode == 0, listed.stdout + listed.stderr
     document = msgspec.json.decode(listed.stdout, type=dict[str, list[dict[str, Any]]])
     return document["records"]
+
+
+def record_newer(stack: LiveStack, use: Use) -> None:
+    """Records as an outbox of the next version would."""
+    with psycopg.connect(stack.facts["postgres_dsn"]) as service:
+        row = service.execute(DEFINITION).fetchone()
+        assert row is not None
+        service.execute(row[0].replace("'v', 1", "'v', 2").encode())
+        record(service, use)
+        service.execute(row[0].encode())

@@ -222,10 +222,11 @@ class LiveStack:
         until(lambda: f"{part} to come back", back, deadline_s)
         witness.did(f"{part} is back")
 
-    def tailrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def tailrace(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "streams.cli.main", *arguments, "--dir", str(self.directory)],
             cwd=ROOT,
+            env={**os.environ, **variables},
             capture_output=True,
             text=True,
             check=False,

@@ -119,11 +119,11 @@ def test_a_value_is_refused_by_name_and_rule(name: str, value: str, rule: str) -
         ),
         (
             {"TAILRACE_STRIPE_API_KEY": "sk_live_hush"},
-            "TAILRACE_STRIPE_API_KEY: is a live key; set TAILRACE_LIVE=1 to mean it",
+            "TAILRACE_STRIPE_API_KEY: is a live key; say --live, or TAILRACE_LIVE=1, to mean it",
         ),
         (
             {"TAILRACE_STRIPE_API_KEY": "rk_live_hush"},
-            "TAILRACE_STRIPE_API_KEY: is a live key; set TAILRACE_LIVE=1 to mean it",
+            "TAILRACE_STRIPE_API_KEY: is a live key; say --live, or TAILRACE_LIVE=1, to mean it",
         ),
     ],
 )
@@ -242,3 +242,41 @@ def test_a_form_is_checked_where_settings_are_read(name: str, value: str, expect
 )
 def test_every_usual_form_is_taken(name: str, value: str) -> None:
     assert getattr(load({f"TAILRACE_{name}": value}), name.lower()) == value
+
+
+def test_secrets_are_not_in_the_text_of_the_whole_value() -> None:
+    settings = load(COMPLETE | {"TAILRACE_STRIPE_WEBHOOK_SECRET": "whsec_hush"})
+    assert "hush" not in repr(settings)
+    engine = engine_settings(load(COMPLETE | SECURED), "name")
+    assert engine.security["sasl.password"] == "hush"
+    assert "hush" not in repr(engine)
+
+
+SECURED: Final = {
+    "TAILRACE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "TAILRACE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+    "TAILRACE_KAFKA_SASL_USERNAME": "tailrace",
+    "TAILRACE_KAFKA_SASL_PASSWORD": "hush",
+    "TAILRACE_KAFKA_CA_FILE": "/etc/ca.pem",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"TAILRACE_KAFKA_SASL_PASSWORD": ""}, "KAFKA_SASL_PASSWORD: is not set, and"),
+        ({"TAILRACE_KAFKA_SASL_MECHANISM": ""}, "KAFKA_SASL_MECHANISM: is not set, and"),
+        ({"TAILRACE_KAFKA_SECURITY_PROTOCOL": "SSL"}, "KAFKA_SASL_USERNAME: is set, and"),
+        (
+            {"TAILRACE_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"},
+            "KAFKA_CA_FILE: is set, and TAILRACE_KAFKA_SECURITY_PROTOCOL is SASL_PLAINTEXT, which "
+            "encrypts nothing",
+        ),
+        ({"TAILRACE_KAFKA_KEY_FILE": "/k.pem"}, "certificate and key are given together"),
+        ({"TAILRACE_KAFKA_SECURITY_PROTOCOL": "TLS"}, "must be one of PLAINTEXT"),
+        ({"TAILRACE_KAFKA_SASL_MECHANISM": "GSSAPI"}, "must be one of "),
+    ],
+)
+def test_half_a_way_to_secured_brokers_is_refused(changes: dict[str, str], said: str) -> None:
+    assert load(SECURED)
+    assert any(said in problem for problem in problems_of(COMPLETE | SECURED | changes))

@@ -72,11 +72,13 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 def apply(**options: int) -> list[str]:
-    return topics.apply("broker:9092", **({"partitions": 12, "replication": 3} | options))
+    counts: Any = {"partitions": 12, "replication": 3} | options
+    return topics.apply("broker:9092", **counts)
 
 
 def check(**options: int) -> list[TopicFinding]:
-    return topics.check("broker:9092", **({"partitions": 12, "replication": 3} | options))
+    counts: Any = {"partitions": 12, "replication": 3} | options
+    return topics.check("broker:9092", **counts)
 
 
 def test_an_empty_broker_gets_all_of_them(broker: Broker) -> None:

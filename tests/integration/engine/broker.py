@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,11 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def kafka(self) -> Kafka:
+        """What runs."""
+        return self._kafka
+
+    @property
     def bootstrap(self) -> str:
         return self._kafka.bootstrap
 
@@ -49,15 +54,20 @@ class Broker:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[Broker]:
-    """A broker that is stopped and forgotten at the end."""
+def running(directory: Path, make: Callable[..., Kafka] = Kafka) -> Iterator[Broker]:
+    """A broker that is stopped and forgotten at the end.
+
+    Args:
+        directory: for its data and its log.
+        make: of what is common to all brokers, where one is to be another.
+    """
     java, too_old = find_java(os.environ)
     if java is None:
         raise MissingPrerequisiteError(f"Java 17 or newer is needed, found {too_old or 'none'}")
     etc = directory / "etc"
     etc.mkdir()
     port, controller = free_ports(2)
-    kafka = Kafka(
+    kafka = make(
         java.program, _jars().kafka, directory / "data", etc, port, controller, dict(os.environ)
     )
     kafka.prepare()

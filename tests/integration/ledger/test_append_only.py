@@ -161,6 +161,38 @@ async def test_a_role_can_do_no_more_than_its_work(world: World, role: str, stat
         login.execute(statement.encode())
 
 
+WRITES = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
+READING = {
+    "us", "at", "interval_setting", "period_edges", "period_end", "period_start",
+    "billing_deadline",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["ledger_reader", "ledger_finance", "public"])
+async def test_people_and_readers_write_no_table_themselves(world: World, role: str) -> None:
+    found = world.rows(
+        "SELECT c.relname, p FROM pg_class AS c, unnest(%s::text[]) AS p"
+        " WHERE c.relnamespace = 'ledger'::regnamespace AND c.relkind IN ('r', 'v', 'p')"
+        " AND (has_table_privilege(%s, c.oid, p)"
+        "  OR (p IN ('INSERT', 'UPDATE', 'REFERENCES')"
+        "      AND has_any_column_privilege(%s, c.oid, p)))",
+        list(WRITES),
+        role,
+        role,
+    )
+    assert found == []
+
+
+@pytest.mark.parametrize(("role", "calls"), [("ledger_reader", READING), ("public", set())])
+async def test_readers_call_only_what_computes(world: World, role: str, calls: set[str]) -> None:
+    found = world.rows(
+        "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'ledger'::regnamespace"
+        " AND prorettype <> 'trigger'::regtype AND has_function_privilege(%s, oid, 'EXECUTE')",
+        role,
+    )
+    assert {name for (name,) in found} == calls
+
+
 async def test_a_login_without_a_role_sees_nothing(world: World) -> None:
     with (
         world.database.connect(world.database.login()) as login,

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.adapters.metrics import METRICS, MetricName, Sample, exposition
+from streams.adapters.metrics import (
+    METRICS,
+    SHARED,
+    TOLD_BY,
+    MetricName,
+    Sample,
+    Teller,
+    exposition,
+)
 
 UNITS = (
     "_total",
@@ -18,41 +26,70 @@ UNITS = (
     "_double",
     "_findings",
     "_paused",
+    "_up",
+    "_events",
+    "_units",
+    "_windows",
+    "_levels",
+    "_entries",
+    "_lanes",
+    "_proposals",
+    "_cells",
+    "_items",
+    "_halts",
+    "_bytes",
+    "_running",
+    "_records",
+    "_failures",
+    "_waiting",
+    "_remarks",
+    "_risk",
 )
+EVERY = [(teller, metric) for teller, told in TOLD_BY.items() for metric in told]
 
 
 def sample_of(metric: MetricName, number: int) -> Sample:
-    return metric.name, f"l{number}" if metric.label else None, number
+    return metric.name, tuple(f"{label}{number}" for label in metric.labels) or None, number
 
 
-def all_of_them() -> Iterator[Sample]:
-    return (sample_of(metric, number) for number, metric in enumerate(METRICS, 1))
+def all_of(teller: Teller) -> Iterator[Sample]:
+    return (sample_of(metric, number) for number, metric in enumerate(TOLD_BY[teller], 1))
 
 
-@pytest.mark.parametrize("number", range(1, len(METRICS) + 1))
-def test_each_name_is_exposed_with_kind_meaning_and_value(number: int) -> None:
-    metric = METRICS[number - 1]
-    lines = exposition(all_of_them)().decode().splitlines()
-    label = f'{{{metric.label}="l{number}"}}' if metric.label else ""
-    assert f"{metric.name}{label} {number}.0" in lines
+@pytest.mark.parametrize(("teller", "metric"), EVERY)
+def test_each_name_is_exposed_with_kind_meaning_and_value(
+    teller: Teller, metric: MetricName
+) -> None:
+    number = TOLD_BY[teller].index(metric) + 1
+    lines = exposition(lambda: all_of(teller), teller)().decode().splitlines()
+    labels = ",".join(f'{label}="{label}{number}"' for label in sorted(metric.labels))
+    assert f"{metric.name}{'{' + labels + '}' if labels else ''} {number}.0" in lines
     assert f"# TYPE {metric.name} {metric.kind}" in lines
     assert f"# HELP {metric.name} {metric.meaning}" in lines
 
 
-def test_nothing_else_is_exposed() -> None:
-    text = exposition(all_of_them)().decode()
+@pytest.mark.parametrize("teller", TOLD_BY)
+def test_nothing_else_is_exposed(teller: Teller) -> None:
+    text = exposition(lambda: all_of(teller), teller)().decode()
     names = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-    assert names == {metric.name for metric in METRICS}
+    assert names == {metric.name for metric in TOLD_BY[teller]}
+
+
+def test_two_tell_the_same_name_only_where_that_is_meant() -> None:
+    worker, exporter = ({m.name for m in told} for told in TOLD_BY.values())
+    assert worker & exporter == set(SHARED)
 
 
 def test_a_name_outside_the_table_is_an_error() -> None:
-    with pytest.raises(KeyError, match="usage_invented"):
-        exposition(lambda: [("usage_invented", None, 1)])()
+    for name in ("usage_invented", "usage_exporter_up"):
+        with pytest.raises(KeyError, match=name):
+            exposition(lambda name=name: [(name, None, 1)])()  # type: ignore[misc]
 
 
-def test_names_without_samples_are_still_declared() -> None:
-    text = exposition(list)().decode()
-    assert text.count("# TYPE ") == len(METRICS)
+@pytest.mark.parametrize("teller", TOLD_BY)
+def test_names_without_samples_are_still_declared(teller: Teller) -> None:
+    text = exposition(list, teller)().decode()
+    assert text.count("# TYPE ") == len(TOLD_BY[teller])
 
 
 def test_the_figures_are_read_when_somebody_asks() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from streams.cli.errors import ConfigurationError
-from streams.cli.stack import find_stack
+from streams.cli.main import run
+from streams.cli.stack import find_stack, resolve
 from streams.settings import SettingsError
 
 FACTS = {
@@ -112,3 +113,33 @@ def test_the_superusers_way_in_is_the_sandboxs_unless_a_dsn_was_given(tmp_path: 
         find_stack(directory, given, tmp_path).admin_dsn("ledger") == given["TAILRACE_LEDGER_DSN"]
     )
     assert find_stack(directory, {}, tmp_path).admin_dsn("outbox") == FACTS["postgres_dsn"]
+
+
+def test_a_live_key_is_refused_unless_somebody_says_that_it_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAILRACE_DIR", raising=False)
+    monkeypatch.delenv("TAILRACE_LIVE", raising=False)
+    monkeypatch.setenv("TAILRACE_STRIPE_API_KEY", "rk_live_hush")
+    with pytest.raises(SettingsError, match="is a live key; say --live"):
+        resolve(None)
+    assert resolve(None, live=True).settings.livemode
+
+
+@pytest.mark.parametrize("command", ["worker", "webhook"])
+def test_what_sends_takes_the_word_for_it(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAILRACE_DIR", raising=False)
+    monkeypatch.setenv("TAILRACE_STRIPE_API_KEY", "rk_live_hush")
+    assert run([command]) == 78
+    assert "is a live key" in capsys.readouterr().err
+    assert run([command, "--live"]) == 78
+    said = capsys.readouterr().err
+    assert "is a live key" not in said
+    assert "TAILRACE_LEDGER_DSN" in said, "something else is missing"

@@ -110,6 +110,16 @@ def test_the_worker_has_the_native_settings() -> None:
     assert native["TAILRACE_PARTITIONS"] == str(provision.PARTITIONS)
 
 
+@pytest.mark.parametrize("service", ["worker", "webhook", "stripe"])
+def test_a_container_of_ours_may_write_its_state_and_nothing_else(service: str) -> None:
+    given = SERVICES[service]
+    assert given["read_only"] == "true"
+    assert given["tmpfs"] == ["/tmp"]  # noqa: S108 - in the container
+    assert given["cap_drop"] == ["ALL"]
+    assert given["security_opt"] == ["no-new-privileges:true"]
+    assert "\nUSER tailrace\nVOLUME /var/lib/tailrace\n" in DOCKERFILE
+
+
 def test_only_this_computer_reaches_the_ports() -> None:
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert len(published) == 4
