@@ -52,7 +52,7 @@ def test_killed_mid_stream(stack: LiveStack, part: str) -> None:
 def test_both_databases_crash_under_load(stack: LiveStack) -> None:
     books = Books()
     stack.start_worker("crashed")
-    uses = scattered("crash", EVENTS, seed=22)
+    uses = scattered("crashed", EVENTS, seed=22)
     write(stack, (next(uses) for _ in range(EVENTS // 3)), books)
     await_settled(stack, books)
     pid, refused = 0, 0

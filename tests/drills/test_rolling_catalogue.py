@@ -117,7 +117,7 @@ def test_meters_change_under_load_while_workers_are_restarted(
     assert "takes effect at" in apply(stack, file, effective=at_once)
     answer = requests.post(
         f"{stack.stand_in.url}/v1/billing/meters",
-        auth=(API_KEY, ""),
+        headers={"Authorization": f"Bearer {API_KEY}"},
         data={
             "display_name": "tokens",
             "event_name": "tokens",

@@ -164,6 +164,8 @@ def map_customers(stack: LiveStack, books: Books) -> None:
     with psycopg.connect(stack.facts["ledger_dsn"], autocommit=True) as ledger:
         for tenant in sorted(books.tenants - books.mapped):
             books.mapped.add(tenant)
+            owner = stack.owners.setdefault(tenant, books)
+            assert owner is books, f"tenant {tenant} is another test's: give this one other names"
             ledger.execute(
                 "SELECT ledger.map_customer_v1(%s, %s, NULL, NULL, NULL, NULL, 'test')",
                 (tenant, f"cus_{tenant}"),

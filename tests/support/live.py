@@ -124,6 +124,8 @@ class LiveStack:
 
     parts: Stack
     workers: list[LiveWorker] = field(default_factory=list)
+    owners: dict[str, object] = field(default_factory=dict)
+    """Who writes down what of a tenant: two that shared one would judge each other's usage."""
 
     @property
     def directory(self) -> Path:
