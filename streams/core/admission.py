@@ -6,7 +6,7 @@ facts to tell. Nothing given is changed, so a chunk that is not settled leaves n
 """
 
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import assert_never
 
 from streams.core import hold, output
 from streams.core.catalogue import RULES, Catalogue
@@ -27,7 +27,6 @@ from streams.core.fact import CanaryFact, CorrectionFact, EventFact, Series
 from streams.core.instant import MINUTE_US
 from streams.core.level import CellKey, Tally
 from streams.core.mark import content_of, encode_mark, same_content
-from streams.core.orders import Skip
 from streams.core.parked import dead_item, review_item
 from streams.core.verdict import (
     AHEAD_MAX_US,
@@ -38,10 +37,6 @@ from streams.core.verdict import (
     amount_of,
     judge,
     judge_correction,
-)
-
-_UNREAD: Final = Dead(
-    "two workers ended with this record alone in hand; it was parked unread", "$", "unread"
 )
 
 
@@ -70,9 +65,9 @@ def decide(
     skips = place.skips
     for record, content in zip(records, contents, strict=True):
         if skips and record.offset in skips and (skip := hold.skip_of(record, skips)):
-            admission.skip(record, content, skip)
+            admission.set_aside(record, content, hold.skipped(skip))
         elif content is None:
-            admission.unread(record)
+            admission.set_aside(record, content, hold.UNREAD)
         else:
             decided.stop = admission.take(record, content)
         if decided.stop is not None:
@@ -125,13 +120,9 @@ class _Admission:
                 assert_never(unreachable)
         return None
 
-    def unread(self, record: SourceRecord) -> None:
-        """Dead-letters a record that may end whoever reads it, or have been there by chance."""
-        self._dead(record, None, _UNREAD)
-
-    def skip(self, record: SourceRecord, content: Decoded | None, skip: Skip) -> None:
-        """Dead-letters a record because a person decided so, whatever it says."""
-        self._dead(record, hold.first_identity(content, self.known), hold.skipped(skip))
+    def set_aside(self, record: SourceRecord, content: Decoded | None, dead: Dead) -> None:
+        """Dead-letters a record whatever it says: by a decision, or because it was not read."""
+        self._dead(record, hold.first_identity(content, self.known), dead)
 
     def close(self) -> None:
         """Puts what the chunk added onto the readings as they stood."""

@@ -5,11 +5,17 @@ verdict of the person who decided.
 """
 
 from collections.abc import Container
+from typing import Final
 
 from streams.core.decided import Hold, SourceRecord
 from streams.core.event import Canary, Correction, Decoded, Unsupported, UsageEvent
 from streams.core.orders import Skip, Skips, fingerprint
 from streams.core.verdict import Dead
+
+UNREAD: Final = Dead(
+    "two workers ended with this record alone in hand; it was parked unread", "$", "unread"
+)
+"""Of a record that may end whoever reads it, or may have been there by chance."""
 
 
 def unsupported(record: SourceRecord, unknown: Unsupported) -> Hold:

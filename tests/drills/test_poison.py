@@ -40,6 +40,9 @@ MALFORMED: Final = {
     "wrong types": b'{"v": 1, "type": "usage", "quantity": 3}',
     "64 KiB": b'{"v": 1, "type": "usage", "tenant_id": "' + b"x" * (1 << 16) + b'"}',
 }
+DEAD: Final = len(MALFORMED) + 2
+"""And one that was altered on its way, and one of no meter."""
+ALTERED: Final = "the record's fields are not those that were recorded"
 HELD: Final = (
     "SELECT coalesce(sum(held), 0)::bigint FROM ledger.balance WHERE tenant_id = 'unmapped'"
 )
@@ -99,6 +102,18 @@ def record_too_large(stack: LiveStack, use: Use) -> None:
     witness.did("64 KiB of attributes were refused by the call")
 
 
+def produce_altered(stack: LiveStack, use: Use) -> None:
+    """A step on the way makes ten times as much of it, and its record comes before the true one."""
+    text = "SELECT payload FROM metering.usage_outbox WHERE payload ->> 'event_key' = %s"
+    with psycopg.connect(stack.facts["postgres_dsn"]) as owner:
+        owner.execute("SELECT")  # begins it, so that recording does not commit
+        record(owner, use)
+        row = owner.execute(text, (use.key,)).fetchone()
+        assert row is not None
+        altered = row[0] | {"quantity": str(use.units * 10)}
+        produce(stack, use.tenant, json.dumps(altered).encode())
+
+
 def dead(stack: LiveStack) -> dict[int, dict[str, Any]]:
     items = document(stack, "dead", "list")["items"]
     return {item["item"]: item for item in items}
@@ -151,7 +166,9 @@ class Poisoned:
         record_unknown_metric(stack, teapot)
         large = Use(other, "exports", "large", 3, at)
         record_too_large(stack, large)
-        for use in (teapot, large):
+        changed = Use(other, "exports", "changed", 7, at)
+        produce_altered(stack, changed)
+        for use in (teapot, large, changed):
             self.odd.note(use)
         map_customers(stack, self.odd)
         self.unmapped.mapped.add("unmapped")
@@ -174,7 +191,7 @@ class Poisoned:
         assert f"skipped offset {place[1]} of partition {place[0]}" in skipped
         done(stack, "customers", "map", "unmapped", "cus_unmapped")
         write(stack, [Use(self.other, "exports", "teapot-1-anew", 5, self.at)], self.odd)
-        until("the skipped one too", lambda: len(dead(stack)) == len(MALFORMED) + 2, 30)
+        until("the skipped one too", lambda: len(dead(stack)) == DEAD + 1, 30)
         done(stack, "review", "reject", *map(str, dead(stack)), *REASON)
 
 
@@ -182,7 +199,7 @@ def assert_named(poisoned: Poisoned) -> None:
     """Each has its name, its evidence and the command that ends it."""
     stack = poisoned.stack
     until("41 units held", lambda: ledger_number(stack, HELD) == 41, 30)
-    until("dead letters", lambda: len(dead(stack)) == len(MALFORMED) + 1, 30)
+    until("dead letters", lambda: len(dead(stack)) == DEAD, 30)
     until("a held record", lambda: len(held(stack)) == 1, 30)
     (waiting,) = held(stack)
     assert (waiting["partition"], waiting["state"]) == (poisoned.partition, "held")
@@ -196,6 +213,7 @@ def assert_named(poisoned: Poisoned) -> None:
         shown = done(stack, "dead", "show", str(number))
         assert f"tailrace review reject {number}" in shown
         assert "usage.events, partition" in shown
+    assert sum(ALTERED in item["detail"]["rule"] for item in dead(stack).values()) == 1
     assert {item["tenant_id"] for item in dead(stack).values()} == {None, poisoned.other}
     witness.seen("dead letters", len(dead(stack)))
     witness.seen("held partitions", len(held(stack)))
@@ -205,7 +223,7 @@ def assert_named(poisoned: Poisoned) -> None:
     assert ledger_number(stack, longest) == EVIDENCE_BYTES_MAX
 
 
-@pytest.mark.drill(name="poison", about="Seven kinds of poison at once: named, then resolved")
+@pytest.mark.drill(name="poison", about="Eight kinds of poison at once: named, then resolved")
 def test_every_poison_ends_under_its_name_and_the_rest_flows(own_stack: LiveStack) -> None:
     poisoned = Poisoned(own_stack, list(scattered("good", EVENTS, tenants=24, seed=151)))
     own_stack.start_worker("poison")

@@ -1,15 +1,14 @@
 """Faults by chance, for as long as one likes: afterwards everything is at Stripe once."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import psycopg
 import pytest
 
 from tests.drills.soak.evidence import kept_of_failure
+from tests.drills.soak.people import People
 from tests.drills.soak.plan import Plan, planned
 from tests.drills.soak.service import Service
 from tests.drills.soak.storm import Storm
@@ -17,8 +16,8 @@ from tests.support import witness
 from tests.support.books import (
     Books,
     assert_exact,
-    ledger_number,
     map_customers,
+    pending,
     scattered,
     settled,
     show_pending,
@@ -28,11 +27,6 @@ from tests.support.proxy import proxied
 from tests.support.waiting import until
 
 TENANTS: Final = 24
-OPEN_DEAD: Final = (
-    "SELECT parked_id, p.reason FROM ledger.parked p JOIN ledger.meter_event m"
-    " USING (meter_event_id) WHERE p.state = 'open' AND m.state = 'dead'"
-)
-TOLD: Final = "SELECT coalesce(sum(error_count), 0) FROM ledger.error_report"
 
 
 @pytest.fixture
@@ -56,25 +50,6 @@ def recording(stack: LiveStack, books: Books, plan: Plan) -> Iterator[Service]:
         yield service
     finally:
         service.end()
-
-
-def decide(stack: LiveStack, books: Books) -> Counter[str]:
-    """What Stripe refused for good is tried again by a person; how much, by reason."""
-    redriven: Counter[str] = Counter()
-
-    def taken_back() -> int:
-        return sum(1 for event in stack.stand_in.oracle() if event["refused"])
-
-    until(
-        lambda: f"{taken_back()} errors to be told; {ledger_number(stack, TOLD)} are",
-        lambda: ledger_number(stack, TOLD) == taken_back(),
-        120,
-    )
-    with psycopg.connect(stack.facts["ledger_owner_dsn"], autocommit=True) as ledger:
-        for item, reason in ledger.execute(OPEN_DEAD).fetchall():
-            ledger.execute("SELECT ledger.redrive(%s, 'drill: the storm is over')", (item,))
-            redriven[reason] += 1
-    return redriven
 
 
 def tell(plan: Plan, storm: Storm, service: Service, books: Books) -> None:
@@ -110,22 +85,35 @@ def test_soak(own_stack: LiveStack, plan: Plan, evidence: Path) -> None:
     ):
         storm = Storm(stack, plan, service, network)
         storm.run()
+
+        def is_kept_away() -> bool:
+            with service.noting:
+                return pending(stack, books) > 0
+
+        until("usage that the outage keeps from Stripe", is_kept_away, 120)
         with service.noting:
             show_pending(stack, books)
-
         storm.end()
         service.finish(deadline_s)
         map_customers(stack, books)
         tell(plan, storm, service, books)
+        people = People(stack)
 
-        def still() -> bool:
+        def is_over() -> bool:
             storm.keep()
-            return settled(stack, books)
+            people.decide()
+            return settled(stack, books) and people.is_done
 
-        until("the backlog to be settled", still, deadline_s)
-        redriven = decide(stack, books)
-        until("what was redriven to be settled", still, 120)
-        assert_exact(stack, books, redriven=redriven["refused"], exhausted=redriven["exhausted"])
+        until("the backlog to be settled and everything dead decided", is_over, deadline_s)
+        dead = people.decided()
+        witness.proved(f"dead letters, all decided: {dict(dead)}, unread {people.sent_again}")
+        assert_exact(
+            stack,
+            books,
+            doubted=dead["ambiguous"],
+            redriven=dead["refused"],
+            exhausted=dead["exhausted"],
+        )
         audit = stack.tailrace("audit")
         assert audit.stdout.rstrip().endswith("lost 0 · double 0"), audit.stdout + audit.stderr
         assert len(books.uses) >= plan.events_min

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 USES_PER_MINUTE: Final = 1_800
-KILLS_PER_MINUTE: Final = 4
+KILLS_PER_MINUTE: Final = 5
 OTHERS_PER_MINUTE: Final = 6
 EVENTS_MIN_PER_MINUTE: Final = 50_000 / 30
 """Some of the uses are rolled back, and are no events."""

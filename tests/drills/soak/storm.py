@@ -26,6 +26,8 @@ PARTS: Final[Mapping[str, str]] = {
     "postgres crashed": "postgres",
     "stripe killed": "stripe",
 }
+KILL_PAUSE_S: Final = 5.0
+"""Between kills that make up for others: whoever was killed is at work again by then."""
 LASTING: Final = frozenset({"outage", "401"})
 """These last until they are ended; the others strike so and so often."""
 SPREAD: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -80,22 +82,30 @@ class Storm:
                 self.done[strike.what] += 1
             elif strike.what in KILLS and self.crew.kill(Random(strike.seed)):
                 self.done["worker killed"] += 1
+        self._kill_the_rest()
         self._pass_until(self.plan.seconds - CALM_S)
         self._end_all()
-        until("Stripe to be there for its outage", lambda: self._ready("stripe"), 120)
-        self.stack.stand_in.arm(kind="outage")
-        self._pass_until(self.plan.seconds)
+        until("Stripe to be there for its outage", lambda: self._ordered(kind="outage"), 120)
+        self._pass_until(max(self.plan.seconds, self.elapsed_s + CALM_S))
         until("the books to be readable", lambda: self._ready("postgres"), 120)
 
     def end(self) -> None:
         """Everything is well again, and all parts run; blocks until they do."""
         until("all parts to be back", self._all_back, 180)
-        self.stack.stand_in.clear_faults()
+        until("Stripe to be well again", self._cleared, 60)
         self.crew.calm()
 
     def keep(self) -> None:
         """Looks after the workers, as long as the stack has to run; to be called all the time."""
         self.crew.keep()
+
+    def _kill_the_rest(self) -> None:
+        """Of the planned kills some found nothing to kill, or a worker that did not come so far."""
+        random = Random(self.plan.seed)
+        while self.kills < self.plan.kills_min:
+            self._pass_until(self.elapsed_s + KILL_PAUSE_S)
+            if self.crew.kill(random):
+                self.done["worker killed"] += 1
 
     def _end_all(self) -> None:
         """What lasts ends now."""
@@ -169,16 +179,26 @@ class Storm:
             fault |= {"count": random.randrange(2, 12), "probability": 0.4, **SPREAD.get(kind, {})}
         if recorded:
             fault["recorded"] = True
+        return self._ordered(**fault)
+
+    def _ordered(self, **fault: Any) -> bool:
+        """Whether Stripe was there to be told."""
         try:
             self.stack.stand_in.arm(**fault)
         except requests.RequestException:
             return False
         return True
 
-    def _clear(self) -> None:
+    def _cleared(self) -> bool:
+        """Whether Stripe was there to be told."""
         try:
             self.stack.stand_in.clear_faults()
         except requests.RequestException:
+            return False
+        return True
+
+    def _clear(self) -> None:
+        if not self._cleared():
             witness.did("Stripe is away, and has forgotten its faults")
 
     def _cut(self, random: Random) -> bool:

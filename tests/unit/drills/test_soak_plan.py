@@ -1,5 +1,8 @@
 """A soak's plan comes from its seed, and is long enough to show something."""
 
+from dataclasses import dataclass
+from random import Random
+
 import pytest
 
 from sandbox.stripe_sandbox.faults import MEANINGS
@@ -48,5 +51,32 @@ def test_somebody_knows_how_to_do_each(monkeypatch: pytest.MonkeyPatch) -> None:
     assert storm._ways.keys() == by_hand - PARTS.keys()
 
 
+def test_kills_that_found_nothing_to_kill_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.drills.soak.storm.WORKERS", 0)
+    monkeypatch.setattr("tests.drills.soak.storm.KILL_PAUSE_S", 0.0)
+    storm = Storm(None, Plan(1, 1, ()), None, _Network())  # type: ignore[arg-type]
+    crew = _Crew(kills=1)
+    storm.crew = crew  # type: ignore[assignment]
+    storm._kill_the_rest()
+    assert (storm.kills, crew.asked) == (storm.plan.kills_min, 6)
+    assert storm.done["worker killed"] == 3
+
+
 class _Network:
     url = "http://127.0.0.1:1"
+
+
+@dataclass
+class _Crew:
+    """Every other time all of them are asleep."""
+
+    kills: int
+    asked: int = 0
+
+    def keep(self) -> None:
+        """Nothing to do."""
+
+    def kill(self, _: Random) -> bool:
+        self.asked += 1
+        self.kills += self.asked % 2 == 0
+        return self.asked % 2 == 0
