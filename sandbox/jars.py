@@ -148,15 +148,17 @@ def _fill(root: Path, wanted: Mapping[str, str], resolve: Callable[[Path], None]
         picked.rename(root)
 
 
-def maven(program: str, environ: Mapping[str, str]) -> Callable[[Path], None]:
-    """A resolver that runs Maven once per POM.
+def maven(
+    program: str, environ: Mapping[str, str], poms: Mapping[str, Path] = POMS
+) -> Callable[[Path], None]:
+    """A resolver that runs Maven once per POM, into the folder it stands under.
 
     Returns:
         A function that raises JarsError with Maven's own last words.
     """
 
     def resolve(target: Path) -> None:
-        for folder, pom in POMS.items():
+        for folder, pom in poms.items():
             arguments = (
                 program,
                 "--quiet",

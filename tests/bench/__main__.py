@@ -1,10 +1,12 @@
 """`python -m tests.bench [NAME ...]`: the contenders against each other, round by round.
 
 Starts a sandbox of its own, writes the workload, lets the contenders run one after the other, three
-rounds, and stops everything. Writes build/bench/summary.json and summary.md. Exit code 0 if every
-contender was exact, 1 otherwise: a goal that is not met is reported, and is no error.
+rounds, and stops everything. Writes heats.json, summary.md, two plots and its goals in summary.json
+into build/bench. Exit code 0 if every contender was exact, 1 otherwise: a goal that is not met is
+reported, and is no error.
 
 `python -m tests.bench drain`: how fast a backlog of meter events reaches the stand-in.
+`python -m tests.bench goals`: every goal so far, whoever measured it.
 """
 
 from __future__ import annotations
@@ -14,24 +16,27 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streams import topics
-from tests.bench import drain, report
+from tests.bench import drain, installed, report
 from tests.bench.contender import Heat
-from tests.bench.contenders import CONTENDERS, NaiveFaust
+from tests.bench.contenders import CONTENDERS, PROFILE
+from tests.bench.hottest import hottest, shares
 from tests.bench.oracle import Tally, tally
 from tests.bench.race import Figures, heat
-from tests.bench.stack import BenchError, Stack, running
-from tests.bench.summary import FOLDER
+from tests.bench.stack import ROOT, BenchError, Stack, running
+from tests.bench.summary import FOLDER, load
 from tests.bench.workload import Message, Shape, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import FrameType
 
 SMALL: Final = "bench.small"
@@ -44,17 +49,20 @@ def main() -> int:
     # Also when it is told to end, the sandbox and the contender are stopped on the way out.
     signal.signal(signal.SIGTERM, _stop)
     began_s = time.monotonic()
+    launchers, missing = _launchers(asked.names or list(CONTENDERS))
     folder = Path(tempfile.mkdtemp(prefix="tailrace-bench-"))
     try:
         with running(folder / "sandbox", keep=asked.keep) as stack:
             _say(f"stack ready after {time.monotonic() - began_s:.0f} s")
-            rounds, facts = _race(stack, folder, asked)
+            record = _race(Race(stack, folder, asked, launchers))
     except BenchError as error:
         _say(f"bench: {error}\nkept: {folder}")
         return 1
-    facts["took"] = f"{time.monotonic() - began_s:.0f} s in all"
-    _say(report.write(asked.out, rounds, facts))
-    wrong = report.disqualified(rounds)
+    record.missing = missing
+    record.facts["took"] = f"{time.monotonic() - began_s:.0f} s in all"
+    _say(report.write(asked.out, record))
+    _draw(asked.out)
+    wrong = report.disqualified(record.rounds)
     if asked.keep or wrong:
         _say(f"kept: {folder}")
     else:
@@ -66,30 +74,56 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + signal.SIGTERM)
 
 
-def _race(
-    stack: Stack, folder: Path, asked: argparse.Namespace
-) -> tuple[list[dict[str, Figures]], dict[str, str]]:
-    names = asked.names or list(CONTENDERS)
-    sources = {name: SMALL if CONTENDERS[name] is NaiveFaust else topics.EVENTS for name in names}
+def _launchers(names: list[str]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """How each contender is started, and why others cannot be."""
+    launchers: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, str] = {}
+    for name in names:
+        try:
+            launchers[name] = CONTENDERS[name].launcher(_say)
+        except installed.MissingError as error:
+            missing[name] = str(error)
+            _say(f"{name} is not run: {error}")
+    return launchers, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """What the rounds need."""
+
+    stack: Stack
+    folder: Path
+    asked: argparse.Namespace
+    launchers: Mapping[str, tuple[str, ...]]
+
+    def source(self, name: str) -> str:
+        """The topic that a contender reads: the slow one has fewer events for as much work."""
+        return SMALL if name == report.NAIVE else topics.EVENTS
+
+    def heat(self, number: int, name: str, expected: Tally, *, profile: bool = False) -> Figures:
+        """One heat in a folder of its own."""
+        own = self.folder / f"{number}-{name}"
+        own.mkdir()
+        place = Heat(self.stack, self.source(name), own, number, self.launchers[name], profile)
+        return heat(CONTENDERS[name](place), expected, DEADLINE_S)
+
+
+def _race(race: Race) -> report.Record:
+    asked, names = race.asked, list(race.launchers)
     sizes = {topics.EVENTS: asked.events, SMALL: asked.small}
     expected = {
-        source: _write(stack, source, Shape(sizes[source], seed=asked.seed))
-        for source in sorted(set(sources.values()))
+        source: _write(race.stack, source, Shape(sizes[source], seed=asked.seed))
+        for source in sorted({race.source(name) for name in names})
     }
-    rounds: list[dict[str, Figures]] = []
+    rounds: list[report.Round] = []
     for number in range(1, asked.runs + 1):
         rounds.append({})
         for name in names:
-            own = folder / f"{number}-{name}"
-            own.mkdir()
-            contender = CONTENDERS[name](
-                Heat(stack, sources[name], own, number, profile=asked.profile)
-            )
-            figures = heat(contender, expected[sources[name]], DEADLINE_S)
+            figures = race.heat(number, name, expected[race.source(name)])
             rounds[-1][name] = figures
             _say(_line(number, figures))
     facts = {
-        "workload": f"{asked.events:,} events ({asked.small:,} for {NaiveFaust.name}), seed "
+        "workload": f"{asked.events:,} events ({asked.small:,} for {report.NAIVE}), seed "
         f"{asked.seed}, 5,000 Zipf tenants, 5 % copies, 1 % late, 0.1 % malformed, 12 partitions",
         "measured": "CPU of the process tree from its start until the job was done; no broker, no "
         "database",
@@ -97,7 +131,19 @@ def _race(
         f"{os.getloadavg()[0]:.1f} at the end",
         **{name: CONTENDERS[name].says for name in names},
     }
-    return rounds, facts
+    record = report.Record(facts, rounds)
+    if report.OURS in names and not asked.no_profile:
+        record.profile = _profile(race, asked.runs + 1, expected[topics.EVENTS], rounds[-1])
+    return record
+
+
+def _profile(race: Race, number: int, expected: Tally, last: report.Round) -> str:
+    """Where our own time goes, of one more heat that does not count."""
+    figures = race.heat(number, report.OURS, expected, profile=True)
+    if figures.wrong:
+        raise BenchError(f"under the profiler: {'; '.join(figures.wrong)}")
+    functions = hottest(race.folder / f"{number}-{report.OURS}" / PROFILE)
+    return f"by thread: {shares(last[report.OURS].threads)}; main thread: {functions}"
 
 
 def _write(stack: Stack, source: str, shape: Shape) -> Tally:
@@ -121,14 +167,31 @@ def _write(stack: Stack, source: str, shape: Shape) -> Tally:
     return expected
 
 
+def _draw(folder: Path) -> None:
+    """The plots, by the environment that has matplotlib; the race counts without them as well."""
+    try:
+        command = (str(installed.python(_say)), "-m", "tests.bench.plots", str(folder))
+    except installed.MissingError as error:
+        _say(f"no plots: {error}")
+    else:
+        subprocess.run(command, cwd=ROOT, check=True)
+
+
 def _line(number: int, figures: Figures) -> str:
     if figures.wrong:
-        return f"round {number}  {figures.name:<12} DNF: {'; '.join(figures.wrong)}"
+        return f"round {number}  {figures.name:<13} DNF: {'; '.join(figures.wrong)}"
     return (
-        f"round {number}  {figures.name:<12} {figures.rate:>9,.0f} events/CPU-s  running "
-        f"{figures.rate_running:>9,.0f}  CPU {figures.cpu_s:6.1f} s  wall {figures.wall_s:6.1f} s"
-        f"  RSS {figures.rss_peak_mb:4.0f} MB  exact"
+        f"round {number}  {figures.name:<13} {figures.rate:>8,.0f} events/CPU-s  second half "
+        f"{figures.rate_warm:>8,.0f}  CPU {figures.cpu_s:5.1f} s  wall {figures.wall_s:5.1f} s"
+        f"  RSS {figures.rss_peak_mb:4.0f} MB  state {figures.state_per_id:5.1f} B/id  exact"
     )
+
+
+def _goals() -> int:
+    """What every benchmark has put in so far."""
+    entries = load(FOLDER)
+    _say(report.reached(entries) if entries else "nothing has been measured: make bench")
+    return 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -142,7 +205,7 @@ def _arguments() -> argparse.Namespace:
     add("--runs", type=int, default=3, help="rounds")
     add("--seed", type=int, default=1, help="of the workload")
     add("--keep", action="store_true", help="keep the sandbox's data and the logs")
-    add("--profile", action="store_true", help="with --keep: worker.pstats of the product's worker")
+    add("--no-profile", action="store_true", help="leave out the heat under a profiler")
     add("--out", type=Path, default=FOLDER, help="where the summary goes")
     return parser.parse_args()
 
@@ -155,4 +218,4 @@ def _say(text: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["drain"]:
         sys.exit(drain.main(sys.argv[2:]))
-    sys.exit(main())
+    sys.exit(_goals() if sys.argv[1:2] == ["goals"] else main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from sandbox.stack import part_environment
 from tests.bench.oracle import ID_MODULUS, Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.bench.stack import Stack
@@ -27,8 +29,15 @@ class Heat:
     folder: Path
     """Its own: data, log, result."""
     number: int
+    launcher: tuple[str, ...]
+    """What `Contender.launcher` answered."""
     profile: bool = False
     """Whether the product's worker runs under a profiler, which costs it half its speed."""
+
+    @property
+    def data(self) -> Path:
+        """Where the contender keeps its state, and nothing else."""
+        return self.folder / "data"
 
     def environment(self) -> dict[str, str]:
         """The caller's without what would steer a contender, and with compiled modules.
@@ -55,12 +64,22 @@ class Contender(ABC):
     name: str
     says: str
     """What it is, for the table."""
-    module: str
-    """What it imports first: compiled before the first heat."""
+    module: str | None
+    """What Python imports first: compiled before the first heat. None for another language."""
 
     def __init__(self, heat: Heat) -> None:
         self.heat = heat
         self.stack = heat.stack
+
+    @classmethod
+    def launcher(cls, say: Callable[[str], None]) -> tuple[str, ...]:
+        """The beginning of its command line, installed where that takes something.
+
+        Raises:
+            MissingError: It cannot run on this machine.
+        """
+        del say
+        return (sys.executable,)
 
     @abstractmethod
     def prepare(self) -> Command:
@@ -93,6 +112,11 @@ class Contender(ABC):
         tally.late = sum(1 for _ in self.stack.read(review))
         tally.malformed = sum(1 for _ in self.stack.read(dead))
         return tally
+
+
+def three(prefix: str) -> tuple[str, str, str]:
+    """Output topics of a contender that names them itself."""
+    return f"{prefix}.accepted", f"{prefix}.review", f"{prefix}.dead"
 
 
 class _Named(msgspec.Struct):

@@ -1,10 +1,9 @@
-"""The three contenders: the product's worker, a bare loop, and Faust as documented."""
+"""The product's worker and its ceiling, a bare loop; with its peers, all contenders by name."""
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import psycopg
@@ -12,15 +11,13 @@ import requests
 
 from sandbox.ports import free_ports
 from streams import topics
-from tests.bench import bare_loop, naive_faust
-from tests.bench.contender import Command, Contender, Heat
-from tests.bench.oracle import Series, Tally
-from tests.bench.stack import wait_for
+from tests.bench import bare_loop
+from tests.bench.contender import Command, Contender, Heat, three
+from tests.bench.oracle import Tally
+from tests.bench.peers import KafkaStreams, NaiveFaust, Quix
 from tests.bench.workload import SCALES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-COMMIT_S: Final = 30.0
+PROFILE: Final = "worker.pstats"
 
 
 class Tailrace(Contender):
@@ -47,7 +44,7 @@ class Tailrace(Contender):
             **self.stack.facts["settings"],
             "TAILRACE_LEDGER_DSN": worker_dsn,
             "TAILRACE_GROUP": f"bench-{self.heat.number}",
-            "TAILRACE_DATA_DIR": str(self.heat.folder / "data"),
+            "TAILRACE_DATA_DIR": str(self.heat.data),
             "TAILRACE_METRICS_PORT": str(self._port),
             "TAILRACE_FACTS_INTERVAL_MS": "1000",
             "TAILRACE_LOG_LEVEL": "warning",
@@ -55,8 +52,8 @@ class Tailrace(Contender):
             # benchmark: here nothing is due before the clock has stopped.
             "TAILRACE_PUBLISH_INTERVAL_MS": "60000",
         }
-        profiler = ("-m", "cProfile", "-o", str(self.heat.folder / "worker.pstats"))
-        python = (sys.executable, *(profiler if self.heat.profile else ()))
+        profiler = ("-m", "cProfile", "-o", str(self.heat.folder / PROFILE))
+        python = (*self.heat.launcher, *(profiler if self.heat.profile else ()))
         return Command((*python, "-m", "streams.cli.main", "worker"), env)
 
     def outputs(self) -> tuple[str, str, str]:
@@ -118,18 +115,18 @@ class Loop(Contender):
             source=self.heat.source,
             outputs=self._prefix,
             changelog=f"{self._prefix}.changelog",
-            data=str(self.heat.folder / "data"),
+            data=str(self.heat.data),
             result=str(self.heat.folder / "result.json"),
             ends=self.stack.ends(self.heat.source),
             scales=dict(SCALES),
         )
         argument = msgspec.json.encode(task).decode()
-        argv = (sys.executable, "-m", "tests.bench.bare_loop", argument)
+        argv = (*self.heat.launcher, "-m", self.module, argument)
         return Command(argv, self.heat.environment())
 
     def outputs(self) -> tuple[str, str, str]:
         """Its own topics."""
-        return _three(self._prefix)
+        return three(self._prefix)
 
     def finished(self, expected: Tally) -> bool:
         """It has written its result."""
@@ -155,85 +152,9 @@ class Loop(Contender):
         self.stack.drop(*self.stack.topic_names(self._prefix))
 
 
-class NaiveFaust(Contender):
-    """What Faust's documentation leads to: `naive_faust`."""
-
-    name = "faust-naive"
-    says = "Faust agent as documented: tables on RocksDB with changelogs, one send per event"
-    module = "tests.bench.naive_faust"
-
-    @property
-    def _group(self) -> str:
-        return f"bench-naive-{self.heat.number}"
-
-    def prepare(self) -> Command:
-        """Its outputs, and the changelogs of its tables.
-
-        Faust can make those itself, but on a busy machine its agent then meets a record before the
-        client has heard of the new topics, crashes, and never comes back to that record.
-        """
-        changelogs = [f"{self._group}-{table}-changelog" for table in naive_faust.TABLES]
-        self.stack.renew(*self.outputs(), *changelogs)
-        env = {
-            **self.heat.environment(),
-            naive_faust.GROUP_VARIABLE: self._group,
-            naive_faust.BOOTSTRAP_VARIABLE: self.stack.bootstrap,
-            naive_faust.SOURCE_VARIABLE: self.heat.source,
-            naive_faust.OUTPUTS_VARIABLE: self._group,
-        }
-        argv = (sys.executable, "-m", "tests.bench.naive_faust")
-        options = ("--datadir", str(self.heat.folder / "data"), "worker", "-l", "warn")
-        return Command((*argv, *options, "--without-web"), env)
-
-    def outputs(self) -> tuple[str, str, str]:
-        """Its own topics."""
-        return _three(self._group)
-
-    def finished(self, expected: Tally) -> bool:
-        """Every output record stands in its topic."""
-        if self._count is None:
-            self._count = self.stack.watcher(self.outputs())
-        return self._count() >= expected.outputs
-
-    _count: Callable[[], int] | None = None
-
-    def tell(self) -> Tally:
-        """Totals from the changelog of its table; what it read, from what it committed."""
-        tally = self.from_outputs()
-        ends = sum(self.stack.ends(self.heat.source))
-        group, source = self._group, self.heat.source
-        wait_for(
-            "naive Faust to commit", lambda: self.stack.committed(group, source) >= ends, COMMIT_S
-        )
-        tally.records = self.stack.committed(group, source)
-        tally.duplicates = tally.records - tally.outputs
-        tally.totals = _totals(self.stack.read(f"{self._group}-{naive_faust.TOTALS}-changelog"))
-        return tally
-
-    def clean(self) -> None:
-        """Outputs and changelogs."""
-        self.stack.drop(*self.stack.topic_names(self._group))
-
-
 CONTENDERS: Final[dict[str, type[Contender]]] = {
-    contender.name: contender for contender in (NaiveFaust, Tailrace, Loop)
+    contender.name: contender for contender in (NaiveFaust, Quix, KafkaStreams, Tailrace, Loop)
 }
-
-
-def _three(prefix: str) -> tuple[str, str, str]:
-    return f"{prefix}.accepted", f"{prefix}.review", f"{prefix}.dead"
-
-
-def _totals(
-    records: Iterable[tuple[bytes | None, bytes | None]],
-) -> dict[Series, tuple[int, Decimal]]:
-    """The last value of each key of a Faust table's changelog."""
-    totals: dict[Series, tuple[int, Decimal]] = {}
-    for key, value in records:
-        tenant, metric, hour = msgspec.json.decode(key or b"", type=str).split(" ")
-        count, total = msgspec.json.decode(value or b"", type=tuple[int, str])
-        totals[tenant, metric, hour] = (count, Decimal(total))
-    return totals
 
 
 def _figures(exposition: str) -> dict[str, float]:

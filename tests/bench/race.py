@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,16 @@ _STOP_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
+class Half:
+    """A moment within a heat."""
+
+    cpu_s: float
+    wall_s: float
+    share: float
+    """Of the outputs that stood there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """One heat, measured."""
 
@@ -32,10 +41,12 @@ class Figures:
     """Of the whole process tree from its start until the job was done."""
     wall_s: float = 0.0
     rss_peak_mb: float = 0.0
-    started_cpu_s: float = 0.0
-    """Of that, until its first output was seen."""
-    started_share: float = 0.0
-    """Share of the outputs that stood there by then."""
+    half: Half | None = None
+    """Where it stood when the first half of its outputs was there."""
+    state_bytes: int = 0
+    """On disk, after it was ended in order."""
+    ids: int = 0
+    """Identities that the state has to know."""
     threads: dict[str, float] = field(default_factory=dict)
     """CPU seconds by name of thread, of the process itself."""
 
@@ -45,17 +56,31 @@ class Figures:
         return self.events / self.cpu_s if self.cpu_s else 0.0
 
     @property
-    def rate_running(self) -> float:
-        """Events per CPU-second from the first output on."""
-        cpu_s = self.cpu_s - self.started_cpu_s
-        return self.events * (1 - self.started_share) / cpu_s if cpu_s > 0 else 0.0
+    def rate_warm(self) -> float:
+        """Events per CPU-second in the second half, when compilers have compiled."""
+        if self.half is None or self.cpu_s <= self.half.cpu_s:
+            return 0.0
+        return self.events * (1 - self.half.share) / (self.cpu_s - self.half.cpu_s)
+
+    @property
+    def pace_warm(self) -> float:
+        """Events per second of wall time in the second half."""
+        if self.half is None or self.wall_s <= self.half.wall_s:
+            return 0.0
+        return self.events * (1 - self.half.share) / (self.wall_s - self.half.wall_s)
+
+    @property
+    def state_per_id(self) -> float:
+        """Bytes on disk for each identity, with totals and whatever else a normal stop leaves."""
+        return self.state_bytes / self.ids if self.ids else 0.0
 
 
 def heat(contender: Contender, expected: Tally, deadline_s: float) -> Figures:
     """Runs one contender to the end of the source topic; its process is ended in any case."""
     command = contender.prepare()
-    warm_up = (sys.executable, "-c", f"import {contender.module}")
-    subprocess.run(warm_up, env=command.env, cwd=ROOT, check=True)
+    if contender.module is not None:
+        warm_up = (*contender.heat.launcher, "-c", f"import {contender.module}")
+        subprocess.run(warm_up, env=command.env, cwd=ROOT, check=True, capture_output=True)
     log = contender.heat.folder / "process.log"
     with log.open("wb") as file:
         child = subprocess.Popen(
@@ -76,7 +101,9 @@ def heat(contender: Contender, expected: Tally, deadline_s: float) -> Figures:
     finally:
         _end(child)
         contender.clean()
-    return replace(measured, wrong=wrong)
+    state_bytes = sum(f.stat().st_size for f in contender.heat.data.rglob("*") if f.is_file())
+    ids = expected.accepted + expected.late
+    return replace(measured, wrong=wrong, state_bytes=state_bytes, ids=ids)
 
 
 def _measure(
@@ -84,10 +111,11 @@ def _measure(
 ) -> Figures:
     began_s = time.monotonic()
     outputs = contender.stack.watcher(contender.outputs())
-    started: tuple[float, float] | None = None
+    half: Half | None = None
     while True:
-        if started is None and (count := outputs()):
-            started = (process_tree.usage(child.pid).cpu_s, count / expected.outputs)
+        if half is None and 2 * (count := outputs()) >= expected.outputs:
+            cpu_s = process_tree.usage(child.pid).cpu_s
+            half = Half(cpu_s, time.monotonic() - began_s, count / expected.outputs)
         if contender.finished(expected):
             break
         wall_s = time.monotonic() - began_s
@@ -101,7 +129,6 @@ def _measure(
         time.sleep(_SAMPLE_S)
     used = process_tree.usage(child.pid)
     wall_s = time.monotonic() - began_s
-    started_cpu_s, started_share = started or (0.0, 0.0)
     return Figures(
         name=contender.name,
         events=expected.records,
@@ -109,8 +136,7 @@ def _measure(
         cpu_s=used.cpu_s,
         wall_s=wall_s,
         rss_peak_mb=used.rss_peak_mb,
-        started_cpu_s=started_cpu_s,
-        started_share=started_share,
+        half=half,
         threads=process_tree.threads(child.pid),
     )
 

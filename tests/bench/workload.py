@@ -1,7 +1,9 @@
 """A seed → the records of the events topic, exactly as a service's database and capture make them.
 
 Zipf tenants over one day of usage; copies of earlier records over the whole topic, some usage later
-than a day, some records that cannot be read. The same seed gives the same records, byte for byte.
+than a day, some records that cannot be read. Half of the tenants name their events by random ids,
+half by ids in the order of time; the identity is a digest of either, so that a store meets both as
+ids without order, the harder case. The same seed gives the same records, byte for byte.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ SCALES: Final = {"bench_requests": 0, "bench_storage": 3}
 """The meters of `meters.toml` by their scale."""
 BEGIN: Final = datetime(2026, 11, 1, tzinfo=UTC)
 """The day of the usage: in the past, so that no record is ahead of any clock."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 LATEST_ON_TIME: Final = timedelta(hours=24)
 
@@ -67,7 +70,7 @@ def messages(shape: Shape) -> Iterator[Message]:
         draw -= shape.copies
         received = BEGIN + number * step
         delay = _delay(rng, draw, shape)
-        message = _usage(rng, number, f"tenant-{tenant:05d}", received, delay)
+        message = _usage(rng, tenant, received, delay)
         if 0 <= draw - shape.late - shape.on_the_edge < shape.malformed:
             yield message._replace(value=_broken(rng, message.value))
             continue
@@ -85,10 +88,11 @@ def _delay(rng: random.Random, draw: float, shape: Shape) -> timedelta:
 
 
 def _usage(
-    rng: random.Random, number: int, tenant: str, received: datetime, delay: timedelta
+    rng: random.Random, number_of_tenant: int, received: datetime, delay: timedelta
 ) -> Message:
     """One recorded use. The value is PostgreSQL's text of a jsonb: short keys first."""
-    event_key = f"order-{number}"
+    event_key = str(_named(rng, received, ordered=number_of_tenant % 2 == 1))
+    tenant = f"tenant-{number_of_tenant:05d}"
     metric, quantity = _quantity(rng)
     received_at, occurred_at = _text(received), _text(received - delay)
     identity = identity_of(SOURCE, tenant, event_key)
@@ -109,6 +113,15 @@ def _usage(
         ("traceparent", f"00-{identity.hex()}-{identity[:8].hex()}-01".encode()),
     ]
     return Message(tenant.encode(), value.encode(), headers)
+
+
+def _named(rng: random.Random, received: datetime, *, ordered: bool) -> UUID:
+    """A UUID of version 7, which begins with the millisecond, or of version 4."""
+    bits = rng.getrandbits(128)
+    if ordered:
+        bits = (received - EPOCH) // timedelta(milliseconds=1) << 80 | bits & (1 << 80) - 1
+    version = 7 if ordered else 4
+    return UUID(int=bits & ~(0xF << 76 | 0b11 << 62) | version << 76 | 0b10 << 62)
 
 
 def _quantity(rng: random.Random) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The workload is what the outbox writes, and the same for the same seed."""
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
@@ -36,6 +37,21 @@ def test_every_readable_record_is_usage_with_the_identity_and_content_sql_would_
         assert wire.keys() == usage().keys()
         readable += 1
     assert readable > 3_900
+
+
+def test_half_of_the_tenants_name_events_at_random_and_half_in_the_order_of_time() -> None:
+    named: dict[str, list[UUID]] = {}
+    for value in dict.fromkeys(message.value for message in messages(SHAPE)):
+        with suppress(msgspec.DecodeError):  # what was cut off
+            wire = msgspec.json.decode(value)
+            named.setdefault(wire["tenant_id"], []).append(UUID(wire["event_key"]))
+    ordered = [keys for keys in named.values() if keys[0].version == 7]
+    random = [keys for keys in named.values() if keys[0].version == 4]
+    assert len(ordered) + len(random) == len(named)
+    assert 0.4 < len(ordered) / len(named) < 0.6
+    assert all([k.hex[:12] for k in keys] == sorted(k.hex[:12] for k in keys) for keys in ordered)
+    assert any(keys != sorted(keys) for keys in random)
+    assert all(key.version == keys[0].version for keys in named.values() for key in keys)
 
 
 def test_the_keys_of_the_text_stand_in_the_order_of_jsonb() -> None:
