@@ -2,8 +2,8 @@
 
 Starts a sandbox of its own, writes the workload, lets the contenders run one after the other, three
 rounds, and stops everything. Writes heats.json, summary.md, two plots and its goals in summary.json
-into build/bench. Exit code 0 if every contender was exact, 1 otherwise: a goal that is not met is
-reported, and is no error.
+into build/bench; a race of some NAMEs alone into build/bench/part. Exit code 0 if every contender
+was exact, 1 otherwise: a goal that is not met is reported, and is no error.
 
 `python -m tests.bench drain`: how fast a backlog of meter events reaches the stand-in.
 `python -m tests.bench goals`: every goal so far, whoever measured it.
@@ -206,8 +206,11 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of the workload")
     add("--keep", action="store_true", help="keep the sandbox's data and the logs")
     add("--no-profile", action="store_true", help="leave out the heat under a profiler")
-    add("--out", type=Path, default=FOLDER, help="where the summary goes")
-    return parser.parse_args()
+    add("--out", type=Path, help="where the records go: build/bench, or part in it for some alone")
+    asked = parser.parse_args()
+    # Some contenders alone must not take the place of a whole race.
+    asked.out = asked.out or (FOLDER / "part" if asked.names else FOLDER)
+    return asked
 
 
 def _say(text: str) -> None:

@@ -54,6 +54,7 @@ def draw(folder: Path, plot: str, rounds: list[dict[str, Heat]]) -> None:
         )  # fmt: skip
     axes.set_title(title, loc="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.margins(x=0.15)
     axes.set_xlim(left=0)
     picture.savefig(folder / f"{plot}.svg", metadata={"Date": None})

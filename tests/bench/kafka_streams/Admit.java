@@ -31,8 +31,8 @@ import org.apache.kafka.streams.state.Stores;
  * totals, both on RocksDB with changelogs, three sinks.
  *
  * <p>Arguments: bootstrap servers, source topic, common beginning of the three output topics,
- * application id, state directory, then METRIC=SCALE for each meter. It runs until it is told to
- * end.
+ * application id, state directory, milliseconds between two commits, then METRIC=SCALE for each
+ * meter. It runs until it is told to end.
  */
 public final class Admit {
     private static final Duration SKEW_MAX = Duration.ofHours(24);
@@ -157,7 +157,7 @@ public final class Admit {
 
     public static void main(String[] arguments) {
         Map<String, Integer> scales = new HashMap<>();
-        for (int place = 5; place < arguments.length; place++) {
+        for (int place = 6; place < arguments.length; place++) {
             String[] pair = arguments[place].split("=");
             scales.put(pair[0], Integer.parseInt(pair[1]));
         }
@@ -178,7 +178,7 @@ public final class Admit {
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.AT_LEAST_ONCE);
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 1000);
+        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[5]);
         settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 1);
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
