@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import jars, kafka
 from tests.bench import installed
 
 
@@ -33,3 +34,20 @@ def test_an_environment_that_cannot_be_installed_says_why_and_is_not_taken_for_o
     with pytest.raises(installed.MissingError, match="Invalid requirement"):
         installed.python(quiet)
     assert not list(tmp_path.glob("venv-*/complete"))
+
+
+def test_kafka_streams_is_of_the_brokers_version_and_what_maven_brings_is_locked() -> None:
+    lock = (installed.STREAMS / "jars.lock").read_text(encoding="ascii")
+    pom = (installed.STREAMS / "pom.xml").read_text(encoding="utf-8")
+    names = jars.parse_lock(lock)
+    for library in ("kafka-streams", "kafka-clients"):
+        assert f"streams/{library}-{kafka.VERSION}.jar" in names
+    assert f"<artifactId>kafka-streams</artifactId><version>{kafka.VERSION}<" in pom
+    of_the_sandbox = jars.parse_lock(jars.LOCK_FILE.read_text(encoding="ascii"))
+    same = {
+        name: names[f"streams/{Path(name).name}"]
+        for name in of_the_sandbox
+        if f"streams/{Path(name).name}" in names
+    }
+    assert len(same) > 5
+    assert all(of_the_sandbox[name] == digest for name, digest in same.items())
