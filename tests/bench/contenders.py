@@ -52,9 +52,9 @@ class Tailrace(Contender):
             # benchmark: here nothing is due before the clock has stopped.
             "TAILRACE_PUBLISH_INTERVAL_MS": "60000",
         }
-        profiler = ("-m", "cProfile", "-o", str(self.heat.folder / PROFILE))
-        python = (*self.heat.launcher, *(profiler if self.heat.profile else ()))
-        return Command((*python, "-m", "streams.cli.main", "worker"), env)
+        profiler = ("tests.bench.profiled", str(self.heat.folder / PROFILE))
+        module = (*(profiler if self.heat.profile else ()), "streams.cli.main", "worker")
+        return Command((*self.heat.launcher, "-m", *module), env)
 
     def outputs(self) -> tuple[str, str, str]:
         """The product's own topics."""
