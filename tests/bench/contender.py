@@ -29,7 +29,7 @@ class Heat:
     folder: Path
     """Its own: data, log, result."""
     number: int
-    launcher: tuple[str, ...]
+    launcher: tuple[str, ...] = (sys.executable,)
     """What `Contender.launcher` answered."""
     profile: bool = False
     """Whether the product's worker runs under a profiler, which costs it half its speed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -74,7 +73,7 @@ class Told(Contender):
 
 def contender(folder: Path) -> Told:
     stack = cast("Stack", Broker(folder))
-    return Told(Heat(stack, "source", folder, 1, (sys.executable,)))
+    return Told(Heat(stack, "source", folder, 1))
 
 
 def test_an_exact_contender_is_measured(tmp_path: Path) -> None:
