@@ -79,8 +79,9 @@ def heat(contender: Contender, expected: Tally, deadline_s: float) -> Figures:
     """Runs one contender to the end of the source topic; its process is ended in any case."""
     command = contender.prepare()
     if contender.module is not None:
+        # What fails here fails again below, with a log.
         warm_up = (*contender.heat.launcher, "-c", f"import {contender.module}")
-        subprocess.run(warm_up, env=command.env, cwd=ROOT, check=True, capture_output=True)
+        subprocess.run(warm_up, env=command.env, cwd=ROOT, check=False, capture_output=True)
     log = contender.heat.folder / "process.log"
     with log.open("wb") as file:
         child = subprocess.Popen(
