@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Totals = dict["Series", tuple[int, Decimal]]
 COMMIT_S: Final = 5.0
-"""quixstreams' own default, and for either faster than a commit a second: 15 % for quixstreams."""
+"""Between two commits of quixstreams and of Kafka Streams: the former's own default. A commit every
+second took it an eighth of its speed."""
 ID_BYTES: Final = 16
 """In a store with ids and totals, a longer key is a total's."""
 
