@@ -24,6 +24,8 @@ _SHAPES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\b(whsec_)[A-Za-z0-9+/=_-]{3,}"), rf"\1{MASK}"),
     # user:password@host of any address; a password may hold `/` where nobody quoted it.
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s@]+@", re.IGNORECASE), rf"\1{MASK}@"),
+    # The same where somebody left the scheme out.
+    (re.compile(r"(?<![\w/])([\w.-]+:)[^\s@:/]+(@[\w.\[-])"), rf"\1{MASK}\2"),
     # name=value and "name": "value", as in DSNs, librdkafka's and Java's options, headers; after a
     # bare colon only what ends the line or the item, for else it is a sentence about the name.
     (

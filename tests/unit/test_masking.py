@@ -32,6 +32,7 @@ PLANTED = "pL4nt3dS3cr3t"
         ),
         (f"TAILRACE_STRIPE_API_KEY={PLANTED}", f"TAILRACE_STRIPE_API_KEY={MASK}"),
         (f"ssl.keystore.password: {PLANTED}", f"ssl.keystore.password: {MASK}"),
+        (f"got 'me:{PLANTED}@127.0.0.1:1'", f"got 'me:{MASK}@127.0.0.1:1'"),
         (f"password:{PLANTED}, user:me", f"password:{MASK}, user:me"),
         (f"{{secret: '{PLANTED}'}}", f"{{secret: {MASK}}}"),
         (f"Authorization: Bearer {PLANTED}", f"Authorization: Bearer {MASK}"),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import ClientSession
 
-from streams.adapters.metrics import METRICS, exposition
+from streams.adapters.metrics import WORKER_METRICS, exposition
 from streams.agents.admit import WAITS_FOR_LEDGER
 from streams.agents.memory import memory_of
 from streams.agents.overdue import UnpunctualMetersError
@@ -266,7 +266,7 @@ async def test_every_metric_of_the_table_is_fed(bench: ServiceBench) -> None:
     await bench.book.refresh()
     await bench.audits.refresh()
     samples = list(bench.service.samples())
-    assert {name for name, _, _ in samples} == {metric.name for metric in METRICS}
+    assert {name for name, _, _ in samples} == {metric.name for metric in WORKER_METRICS}
     text = exposition(bench.service.samples)().decode()
     assert 'usage_partition_applied_offset{partition="5"} 41.0' in text
     assert 'usage_partition_told_offset{partition="5"} 40.0' in text
