@@ -32,12 +32,15 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "webhook": Listed("webhook", "Take Stripe's reports of what it accepted and took back."),
     "exporter": Listed("exporter", "Metrics of what is one for all workers, for Prometheus."),
     "status": Listed("status", "What waits, what is parked, whether everything is alive."),
+    "doctor": Listed("doctor", "Every check of an installation, each trouble with its fix."),
     "trace": Listed("trace", "One event's whole journey, from outbox row to Stripe's answer."),
     "audit": Listed("audit", "Prove it: registry = ledger = Stripe; exit 1 on any difference."),
     "reconcile": Listed(
         "reconcile", "The ledger against Stripe's sums: what is proven, what nobody explains."
     ),
-    "ledger": Listed("ledger_command", "The ledger itself: adopt one that went back in time."),
+    "ledger": Listed(
+        "ledger_command", "The ledger itself: adopt one that went back in time."
+    ),
     "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
     "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),
     "review": Listed("review", "What a person decides on: list, show, approve, reject."),

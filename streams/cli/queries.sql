@@ -414,3 +414,67 @@ FROM bounds AS b;
 -- Tells the service's database of a meter: from then on it refuses unknown ones.
 SELECT metering.put_metric(%(name)s, %(scale)s) AS changed;
 
+
+-- name: doctor_service
+-- What the service's server and this login are, for `tailrace doctor`.
+SELECT current_setting('wal_level') AS wal_level, session_user::text AS login,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us,
+       (SELECT rolsuper FROM pg_roles WHERE rolname = session_user) AS is_super,
+       (SELECT rolcanlogin AND rolreplication FROM pg_roles WHERE rolname = 'metering_cdc')
+           AS cdc_reads,
+       (SELECT string_agg(attribute, ' ') FROM pg_roles AS r, LATERAL (VALUES
+            ('NOSUPERUSER', r.rolsuper), ('NOCREATEROLE', r.rolcreaterole),
+            ('NOCREATEDB', r.rolcreatedb), ('NOBYPASSRLS', r.rolbypassrls)) AS a (attribute, has)
+        WHERE r.rolname = 'metering_cdc' AND a.has) AS cdc_loses,
+       (SELECT string_agg(quote_ident(g.rolname), ', ') FROM pg_auth_members AS m
+        JOIN pg_roles AS r ON r.oid = m.member JOIN pg_roles AS g ON g.oid = m.roleid
+        WHERE r.rolname = 'metering_cdc') AS cdc_is;
+
+-- name: doctor_outbox
+-- What this outbox is, whether this login may look after it, and until when it has partitions.
+SELECT s.source, s.partition_count, has_function_privilege(
+           session_user, 'metering.emit_canaries(uuid)', 'EXECUTE') AS operates,
+       (SELECT max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() AT TIME ZONE 'UTC')::date
+        FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'metering.usage_outbox'::regclass
+          AND c.relname ~ '^usage_outbox_p\d{8}$') AS days_ahead
+FROM metering.source AS s;
+
+-- name: doctor_writers
+-- Roles, owner and superusers apart, that could write into the outbox past its functions.
+SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC') AS grantee,
+       format('%%I.%%I', n.nspname, c.relname) AS "table"
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+WHERE n.nspname = 'metering' AND c.relkind IN ('r', 'p') AND a.grantee <> c.relowner
+  AND a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE') AND NOT coalesce(r.rolsuper, false)
+ORDER BY 1, 2;
+
+-- name: doctor_metrics
+-- Meters that the service's database was told of.
+SELECT name, scale, valid FROM metering.metric ORDER BY name;
+
+-- name: doctor_ledger
+-- What this login may do in the ledger.
+SELECT session_user::text AS login, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us,
+       pg_has_role(session_user, 'ledger_service', 'USAGE')
+           OR pg_has_role(session_user, 'ledger_finance', 'USAGE') AS serves,
+       (SELECT rolsuper FROM pg_roles WHERE rolname = session_user) AS is_super,
+       pg_has_role(session_user, 'ledger_owner', 'USAGE') AS owns,
+       has_table_privilege(session_user, 'ledger.meter_log', 'UPDATE')
+           OR has_table_privilege(session_user, 'ledger.meter_log', 'DELETE') AS rewrites;
+
+-- name: doctor_rewriters
+-- Roles, owner and superusers apart, that could change or remove entries.
+SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC') AS grantee, a.privilege_type AS privilege
+FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+WHERE c.oid = 'ledger.meter_log'::regclass AND a.grantee <> c.relowner
+  AND a.privilege_type IN ('UPDATE', 'DELETE', 'TRUNCATE') AND NOT coalesce(r.rolsuper, false)
+ORDER BY 1, 2;
+
+-- name: doctor_unmapped
+-- Tenants whose usage waits because nobody said which customer pays for it.
+SELECT tenant_id, count(*)::bigint AS entries FROM ledger.uncovered
+WHERE lane_id IS NULL GROUP BY tenant_id ORDER BY count(*) DESC, tenant_id LIMIT 20;
