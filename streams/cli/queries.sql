@@ -478,3 +478,57 @@ ORDER BY 1, 2;
 -- Tenants whose usage waits because nobody said which customer pays for it.
 SELECT tenant_id, count(*)::bigint AS entries FROM ledger.uncovered
 WHERE lane_id IS NULL GROUP BY tenant_id ORDER BY count(*) DESC, tenant_id LIMIT 20;
+
+-- name: windows
+-- Windows of a selection with their state, the oldest first; what is worst in a window names it.
+WITH chosen AS (
+    SELECT b.*, ledger.us(b.window_start) AS window_start_us, ledger.us(b.window_end) AS window_end_us,
+           CASE WHEN b.dead <> 0 THEN 'dead'
+                WHEN b.ambiguous <> 0 THEN 'doubtful'
+                WHEN b.held <> 0 THEN 'held'
+                WHEN b.window_end > now() THEN 'open'
+                WHEN EXISTS (SELECT FROM ledger.level AS l
+                             WHERE l.tenant_id = b.tenant_id AND l.metric = b.metric
+                               AND l.window_start = b.window_start AND l.due_at IS NOT NULL)
+                    THEN 'closing'
+                WHEN b.pending <> 0 THEN 'pending'
+                ELSE 'settled' END AS state
+    FROM ledger.balance AS b
+    WHERE (%(tenant)s::text IS NULL OR b.tenant_id = %(tenant)s)
+      AND (%(metric)s::text IS NULL OR b.metric = %(metric)s)
+      AND (%(from_us)s::bigint IS NULL OR b.window_start >= ledger.at(%(from_us)s))
+      AND (%(to_us)s::bigint IS NULL OR b.window_start < ledger.at(%(to_us)s))
+)
+SELECT tenant_id, metric, window_start_us, window_end_us, state, events, total::text AS total,
+       decided::text AS decided, settled::text AS settled, pending::text AS pending,
+       held::text AS held, dead::text AS dead, ambiguous::text AS doubtful,
+       count(*) OVER ()::bigint AS windows
+FROM chosen WHERE %(state)s::text IS NULL OR state = %(state)s
+ORDER BY window_start, tenant_id, metric LIMIT %(limit)s;
+
+-- name: window_levels
+-- The readings of a window, all versions, shards and logs.
+SELECT catalogue_version, shard, log_id::text AS log_id, partition, count, total::text AS total, held,
+       ledger.us(due_at) AS due_us, ledger.us(updated_at) AS updated_us
+FROM ledger.level
+WHERE tenant_id = %(tenant)s AND metric = %(metric)s AND window_start = ledger.at(%(from_us)s)
+ORDER BY catalogue_version, shard, log_id;
+
+-- name: window_entries
+-- The entries of a window, each with the state of its amount.
+SELECT e.entry_id, e.kind, e.revision, e.delta, s.state, e.actor, e.reason, e.reference,
+       ledger.us(e.created_at) AS created_us, ledger.us(u.due_at) AS due_us,
+       ledger.us(u.deadline_at) AS deadline_us
+FROM ledger.meter_log AS e JOIN ledger.entry_state AS s USING (entry_id)
+LEFT JOIN ledger.uncovered AS u USING (entry_id)
+WHERE e.tenant_id = %(tenant)s AND e.metric = %(metric)s
+  AND e.window_start = ledger.at(%(from_us)s)
+ORDER BY e.entry_id;
+
+-- name: window_parked
+-- Items of a window that wait for a person.
+SELECT parked_id, kind, reason, units::text AS units, ledger.us(parked_at) AS parked_us
+FROM ledger.parked
+WHERE state = 'open' AND tenant_id = %(tenant)s AND metric = %(metric)s
+  AND window_start = ledger.at(%(from_us)s)
+ORDER BY parked_id;
