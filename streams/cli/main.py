@@ -39,7 +39,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
         "reconcile", "The ledger against Stripe's sums: what is proven, what nobody explains."
     ),
     "ledger": Listed(
-        "ledger_command", "The ledger itself: adopt one that went back in time."
+        "ledger_command", "The ledger itself: log of what was done, adopt a restored one."
     ),
     "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
     "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),

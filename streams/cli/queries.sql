@@ -532,3 +532,15 @@ FROM ledger.parked
 WHERE state = 'open' AND tenant_id = %(tenant)s AND metric = %(metric)s
   AND window_start = ledger.at(%(from_us)s)
 ORDER BY parked_id;
+
+-- name: ledger_log
+-- What people did to this ledger, the latest first; detail says why.
+SELECT audit_id, action, subject, actor, ledger.us(at) AS at_us,
+       coalesce(detail ->> 'why', detail ->> 'reason') AS why, detail::text AS detail,
+       count(*) OVER ()::bigint AS rows
+FROM ledger.audit_log
+WHERE (%(actor)s::text IS NULL OR actor = %(actor)s)
+  AND (%(action)s::text IS NULL OR action = %(action)s)
+  AND (%(from_us)s::bigint IS NULL OR at >= ledger.at(%(from_us)s))
+  AND (%(action)s::text IS NOT NULL OR action <> 'read_summaries')
+ORDER BY audit_id DESC LIMIT %(limit)s;
