@@ -184,6 +184,22 @@ def _admin(bootstrap: str, security: Mapping[str, str] | None) -> AdminClient:
     return AdminClient({**(security or {}), "bootstrap.servers": bootstrap})
 
 
+def broker_config(bootstrap: str, *, security: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What one of the brokers was told; `security` as for `apply`. Blocks up to 15 s a call.
+
+    Raises:
+        TopicsError: no broker answers.
+    """
+    admin = _admin(bootstrap, security)
+    try:
+        brokers = admin.list_topics(timeout=_TIMEOUT_S).brokers
+    except KafkaException as error:
+        raise _silent(error) from error
+    resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+    entries = _wait(admin.describe_configs([resource])[resource], "describe the broker")
+    return {key: entry.value for key, entry in entries.items() if entry.value is not None}
+
+
 _COUNT_FIX: Final = (
     "set TAILRACE_PARTITIONS to the count the topics were created with; to grow, open a new topic "
     "generation instead of altering this one: ids are remembered per partition"
@@ -206,9 +222,14 @@ def _partition_counts(admin: AdminClient) -> dict[str, int]:
     try:
         metadata = admin.list_topics(timeout=_TIMEOUT_S)
     except KafkaException as error:
-        message = f"kafka_bootstrap: the broker does not answer within {_TIMEOUT_S:.0f} s ({error})"
-        raise TopicsError(message) from error
+        raise _silent(error) from error
     return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+
+def _silent(error: KafkaException) -> TopicsError:
+    why = error.args[0].str() if error.args else str(error)
+    message = f"kafka_bootstrap: the broker does not answer within {_TIMEOUT_S:.0f} s ({why})"
+    return TopicsError(message)
 
 
 def _differing(

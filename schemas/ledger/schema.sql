@@ -814,7 +814,7 @@ CREATE INDEX decision_entry ON ledger.decision (entry_id);
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.decision
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
 
--- What was done to the ledger besides decisions on amounts.
+-- Everything that people did to the ledger, with who and why; decisions on amounts included.
 CREATE TABLE ledger.audit_log (
     audit_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     action text NOT NULL,
@@ -825,6 +825,38 @@ CREATE TABLE ledger.audit_log (
 );
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.audit_log
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
+
+-- Whatever a person decides is in the log of everything that was done, by whatever way it came.
+CREATE FUNCTION ledger.log_decision() RETURNS trigger
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO ledger.audit_log (action, subject, actor, detail)
+    VALUES (NEW.action,
+            coalesce('item ' || NEW.parked_id, 'entry ' || NEW.entry_id, 'decision ' || NEW.decision_id),
+            NEW.actor,
+            jsonb_strip_nulls(jsonb_build_object('why', NEW.reason, 'decision', NEW.decision_id,
+                                                 'entry', NEW.entry_id)));
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER log AFTER INSERT ON ledger.decision
+    FOR EACH ROW EXECUTE FUNCTION ledger.log_decision();
+
+CREATE FUNCTION ledger.log_meter_version() RETURNS trigger
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO ledger.audit_log (action, subject, actor, detail)
+    VALUES ('add_meter', NEW.metric || ' v' || NEW.version, NEW.actor,
+            jsonb_build_object('event_name', NEW.event_name, 'effective_from', NEW.effective_from));
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER log AFTER INSERT ON ledger.meter_version
+    FOR EACH ROW EXECUTE FUNCTION ledger.log_meter_version();
 
 -- Minutes that an audit judged equal: registry = cells.
 CREATE TABLE ledger.sealed_minute (

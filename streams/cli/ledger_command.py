@@ -14,6 +14,7 @@ import typer
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, login_of, reconcile_rows
 from streams.cli.errors import UsageProblemError
+from streams.cli.ledger_log import log
 from streams.cli.options import Dir, Json, Yes, new_app
 from streams.cli.reconcile_plan import Line
 from streams.cli.reconcile_run import REACH_DAYS, Asked, compare_cells, reach_of
@@ -171,5 +172,7 @@ def _document(
         },
     }
 
+
+app.command("log")(log)
 
 APPS = {"ledger": app}

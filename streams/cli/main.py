@@ -32,14 +32,18 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "webhook": Listed("webhook", "Take Stripe's reports of what it accepted and took back."),
     "exporter": Listed("exporter", "Metrics of what is one for all workers, for Prometheus."),
     "status": Listed("status", "What waits, what is parked, whether everything is alive."),
+    "doctor": Listed("doctor", "Every check of an installation, each trouble with its fix."),
     "trace": Listed("trace", "One event's whole journey, from outbox row to Stripe's answer."),
     "audit": Listed("audit", "Prove it: registry = ledger = Stripe; exit 1 on any difference."),
     "reconcile": Listed(
         "reconcile", "The ledger against Stripe's sums: what is proven, what nobody explains."
     ),
-    "ledger": Listed("ledger_command", "The ledger itself: adopt one that went back in time."),
+    "ledger": Listed(
+        "ledger_command", "The ledger itself: log of what was done, adopt a restored one."
+    ),
     "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
     "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),
+    "windows": Listed("windows", "What a tenant's windows came to, and wait for: list, show."),
     "review": Listed("review", "What a person decides on: list, show, approve, reject."),
     "dead": Listed("dead", "What cannot be used or sent: list, show, redrive."),
     "correct": Listed("correct", "Signed corrections: preview, book, reverse, approve another's."),

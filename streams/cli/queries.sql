@@ -414,3 +414,133 @@ FROM bounds AS b;
 -- Tells the service's database of a meter: from then on it refuses unknown ones.
 SELECT metering.put_metric(%(name)s, %(scale)s) AS changed;
 
+
+-- name: doctor_service
+-- What the service's server and this login are, for `tailrace doctor`.
+SELECT current_setting('wal_level') AS wal_level, session_user::text AS login,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us,
+       (SELECT rolsuper FROM pg_roles WHERE rolname = session_user) AS is_super,
+       (SELECT rolcanlogin AND rolreplication FROM pg_roles WHERE rolname = 'metering_cdc')
+           AS cdc_reads,
+       (SELECT string_agg(attribute, ' ') FROM pg_roles AS r, LATERAL (VALUES
+            ('NOSUPERUSER', r.rolsuper), ('NOCREATEROLE', r.rolcreaterole),
+            ('NOCREATEDB', r.rolcreatedb), ('NOBYPASSRLS', r.rolbypassrls)) AS a (attribute, has)
+        WHERE r.rolname = 'metering_cdc' AND a.has) AS cdc_loses,
+       (SELECT string_agg(quote_ident(g.rolname), ', ') FROM pg_auth_members AS m
+        JOIN pg_roles AS r ON r.oid = m.member JOIN pg_roles AS g ON g.oid = m.roleid
+        WHERE r.rolname = 'metering_cdc') AS cdc_is;
+
+-- name: doctor_outbox
+-- What this outbox is, whether this login may look after it, and until when it has partitions.
+SELECT s.source, s.partition_count, has_function_privilege(
+           session_user, 'metering.emit_canaries(uuid)', 'EXECUTE') AS operates,
+       (SELECT max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() AT TIME ZONE 'UTC')::date
+        FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'metering.usage_outbox'::regclass
+          AND c.relname ~ '^usage_outbox_p\d{8}$') AS days_ahead
+FROM metering.source AS s;
+
+-- name: doctor_writers
+-- Roles, owner and superusers apart, that could write into the outbox past its functions.
+SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC') AS grantee,
+       format('%%I.%%I', n.nspname, c.relname) AS "table"
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+WHERE n.nspname = 'metering' AND c.relkind IN ('r', 'p') AND a.grantee <> c.relowner
+  AND a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE') AND NOT coalesce(r.rolsuper, false)
+ORDER BY 1, 2;
+
+-- name: doctor_metrics
+-- Meters that the service's database was told of.
+SELECT name, scale, valid FROM metering.metric ORDER BY name;
+
+-- name: doctor_ledger
+-- What this login may do in the ledger.
+SELECT session_user::text AS login, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us,
+       pg_has_role(session_user, 'ledger_service', 'USAGE')
+           OR pg_has_role(session_user, 'ledger_finance', 'USAGE') AS serves,
+       (SELECT rolsuper FROM pg_roles WHERE rolname = session_user) AS is_super,
+       pg_has_role(session_user, 'ledger_owner', 'USAGE') AS owns,
+       has_table_privilege(session_user, 'ledger.meter_log', 'UPDATE')
+           OR has_table_privilege(session_user, 'ledger.meter_log', 'DELETE') AS rewrites;
+
+-- name: doctor_rewriters
+-- Roles, owner and superusers apart, that could change or remove entries.
+SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC') AS grantee, a.privilege_type AS privilege
+FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+WHERE c.oid = 'ledger.meter_log'::regclass AND a.grantee <> c.relowner
+  AND a.privilege_type IN ('UPDATE', 'DELETE', 'TRUNCATE') AND NOT coalesce(r.rolsuper, false)
+ORDER BY 1, 2;
+
+-- name: doctor_unmapped
+-- Tenants whose usage waits because nobody said which customer pays for it.
+SELECT tenant_id, count(*)::bigint AS entries FROM ledger.uncovered
+WHERE lane_id IS NULL GROUP BY tenant_id ORDER BY count(*) DESC, tenant_id LIMIT 20;
+
+-- name: windows
+-- Windows of a selection with their state, the oldest first; what is worst in a window names it.
+WITH chosen AS (
+    SELECT b.*, ledger.us(b.window_start) AS window_start_us, ledger.us(b.window_end) AS window_end_us,
+           CASE WHEN b.dead <> 0 THEN 'dead'
+                WHEN b.ambiguous <> 0 THEN 'doubtful'
+                WHEN b.held <> 0 THEN 'held'
+                WHEN b.window_end > now() THEN 'open'
+                WHEN EXISTS (SELECT FROM ledger.level AS l
+                             WHERE l.tenant_id = b.tenant_id AND l.metric = b.metric
+                               AND l.window_start = b.window_start AND l.due_at IS NOT NULL)
+                    THEN 'closing'
+                WHEN b.pending <> 0 THEN 'pending'
+                ELSE 'settled' END AS state
+    FROM ledger.balance AS b
+    WHERE (%(tenant)s::text IS NULL OR b.tenant_id = %(tenant)s)
+      AND (%(metric)s::text IS NULL OR b.metric = %(metric)s)
+      AND (%(from_us)s::bigint IS NULL OR b.window_start >= ledger.at(%(from_us)s))
+      AND (%(to_us)s::bigint IS NULL OR b.window_start < ledger.at(%(to_us)s))
+)
+SELECT tenant_id, metric, window_start_us, window_end_us, state, events, total::text AS total,
+       decided::text AS decided, settled::text AS settled, pending::text AS pending,
+       held::text AS held, dead::text AS dead, ambiguous::text AS doubtful,
+       count(*) OVER ()::bigint AS windows
+FROM chosen WHERE %(state)s::text IS NULL OR state = %(state)s
+ORDER BY window_start, tenant_id, metric LIMIT %(limit)s;
+
+-- name: window_levels
+-- The readings of a window, all versions, shards and logs.
+SELECT catalogue_version, shard, log_id::text AS log_id, partition, count, total::text AS total, held,
+       ledger.us(due_at) AS due_us, ledger.us(updated_at) AS updated_us
+FROM ledger.level
+WHERE tenant_id = %(tenant)s AND metric = %(metric)s AND window_start = ledger.at(%(from_us)s)
+ORDER BY catalogue_version, shard, log_id;
+
+-- name: window_entries
+-- The entries of a window, each with the state of its amount.
+SELECT e.entry_id, e.kind, e.revision, e.delta, s.state, e.actor, e.reason, e.reference,
+       ledger.us(e.created_at) AS created_us, ledger.us(u.due_at) AS due_us,
+       ledger.us(u.deadline_at) AS deadline_us
+FROM ledger.meter_log AS e JOIN ledger.entry_state AS s USING (entry_id)
+LEFT JOIN ledger.uncovered AS u USING (entry_id)
+WHERE e.tenant_id = %(tenant)s AND e.metric = %(metric)s
+  AND e.window_start = ledger.at(%(from_us)s)
+ORDER BY e.entry_id;
+
+-- name: window_parked
+-- Items of a window that wait for a person.
+SELECT parked_id, kind, reason, units::text AS units, ledger.us(parked_at) AS parked_us
+FROM ledger.parked
+WHERE state = 'open' AND tenant_id = %(tenant)s AND metric = %(metric)s
+  AND window_start = ledger.at(%(from_us)s)
+ORDER BY parked_id;
+
+-- name: ledger_log
+-- What people did to this ledger, the latest first; detail says why.
+SELECT audit_id, action, subject, actor, ledger.us(at) AS at_us,
+       coalesce(detail ->> 'why', detail ->> 'reason') AS why, detail::text AS detail,
+       count(*) OVER ()::bigint AS rows
+FROM ledger.audit_log
+WHERE (%(actor)s::text IS NULL OR actor = %(actor)s)
+  AND (%(action)s::text IS NULL OR action = %(action)s)
+  AND (%(from_us)s::bigint IS NULL OR at >= ledger.at(%(from_us)s))
+  AND (%(action)s::text IS NOT NULL OR action <> 'read_summaries')
+ORDER BY audit_id DESC LIMIT %(limit)s;

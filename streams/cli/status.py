@@ -1,15 +1,18 @@
 """`tailrace status`: is money at risk, and what needs a person, by the ledger."""
 
-from typing import Any
+import time
+from typing import Annotated, Any
 
 import typer
 
 from streams.cli import terminal
 from streams.cli.database import connected
+from streams.cli.errors import UsageProblemError
 from streams.cli.held import REMEDY, held_partitions
 from streams.cli.options import Dir, Json
 from streams.cli.stack import Stack, resolve
 from streams.cli.status_read import read_figures, under_way_s
+from streams.cli.status_watch import EVERY_S, watch
 from streams.core.risk import Remark, Verdict, remarks, verdict
 from streams.core.standing import read
 
@@ -17,19 +20,48 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()
-def status(directory: Dir = None, as_json: Json = False) -> None:
+def status(
+    directory: Dir = None,
+    watched: Annotated[
+        bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Whether money is at risk, what waits, what is parked; exit 0 whenever it can be read."""
-    figures, found, judged = look(resolve(directory))
+    stack = resolve(directory)
+    if watched:
+        _watch(stack, as_json=as_json)
+        return
+    figures, found, judged = look(stack)
     if as_json:
         terminal.emit_json(document(figures, found, judged))
         return
-    terminal.data(f"money at risk: {judged.text}")
+    terminal.data(_first(judged))
     for line in _lines(figures):
         terminal.data(line)
     for remark in found:
         terminal.say(str(remark))
     if figures["held"]:
         terminal.say(REMEDY)
+
+
+def _first(judged: Verdict) -> str:
+    return f"money at risk: {judged.text}"
+
+
+def _watch(stack: Stack, *, as_json: bool) -> None:
+    if as_json:
+        raise UsageProblemError(
+            "--watch and --json: a document is one moment",
+            fix="`tailrace status --json`, as often as you like",
+        )
+    stack.need("ledger_dsn")
+
+    def screen() -> list[str]:
+        figures, found, judged = look(stack)
+        return [_first(judged), *map(str, found), "", *_lines(figures), "", figures["at"]]
+
+    watch(screen, lambda: time.sleep(EVERY_S))
 
 
 def look(stack: Stack) -> tuple[dict[str, Any], tuple[Remark, ...], Verdict]:
@@ -136,7 +168,7 @@ def _oldest_position(figures: dict[str, Any]) -> str:
 
 def _sink(figures: dict[str, Any]) -> str:
     failures = figures["sink"]["failures"]
-    return f"{failures} failures since: {figures['sink']['cause']}" if failures else "ago"
+    return f"{failures} failures since: {figures['sink']['cause']}" if failures else "before now"
 
 
 APPS = {"status": app}

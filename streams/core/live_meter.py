@@ -6,6 +6,7 @@ a value that is sent adds exactly that value to exactly that customer.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from streams.core.instant import SECOND_US
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
@@ -35,10 +36,14 @@ class LiveMeter:
         return self.active and self.changed_s * SECOND_US < since_us
 
 
+Wrong = Literal["missing", "archived", "formula", "window", "customer_key", "value_key", "mode"]
+
+
 @dataclass(frozen=True, slots=True)
 class MeterFinding:
     """Why nothing may be published under a name yet."""
 
+    kind: Wrong
     event_name: str
     rule: str
     remedy: str
@@ -66,27 +71,31 @@ def check_meters(
         if active:
             found.extend(finding for meter in active for finding in _check(meter, livemode))
         else:
-            known = "is archived" if name in by_name else "does not exist"
-            remedy = "reactivate it" if name in by_name else "create it with formula sum"
-            found.append(MeterFinding(name, f"the meter {known}", remedy))
+            found.append(_absent(name, archived=name in by_name))
     return tuple(found)
+
+
+def _absent(name: str, *, archived: bool) -> MeterFinding:
+    if archived:
+        return MeterFinding("archived", name, "the meter is archived", "reactivate it")
+    return MeterFinding("missing", name, "the meter does not exist", "create it with formula sum")
 
 
 def _check(meter: LiveMeter, livemode: bool) -> Iterable[MeterFinding]:
     name = meter.event_name
     another = "create a meter under another event_name; Stripe never changes one"
     if meter.formula != "sum":
-        yield MeterFinding(name, f"formula is {meter.formula}, not sum", another)
+        yield MeterFinding("formula", name, f"formula is {meter.formula}, not sum", another)
     if meter.event_time_window is not None:
         rule = f"keeps only the last event of each {meter.event_time_window}"
-        yield MeterFinding(name, rule, another)
+        yield MeterFinding("window", name, rule, another)
     if meter.customer_key != CUSTOMER_KEY:
         rule = f"finds the customer under {meter.customer_key!r}, not {CUSTOMER_KEY!r}"
-        yield MeterFinding(name, rule, another)
+        yield MeterFinding("customer_key", name, rule, another)
     if meter.value_key != VALUE_KEY:
         rule = f"finds the value under {meter.value_key!r}, not {VALUE_KEY!r}"
-        yield MeterFinding(name, rule, another)
+        yield MeterFinding("value_key", name, rule, another)
     if meter.livemode != livemode:
         have, want = ("live", "test") if meter.livemode else ("test", "live")
         rule = f"is a {have} meter, the ledger is for {want} mode"
-        yield MeterFinding(name, rule, "use the other key, or another ledger")
+        yield MeterFinding("mode", name, rule, "use the other key, or another ledger")

@@ -85,7 +85,9 @@ async def test_done_twice_it_says_so_and_leaves_one_receipt(world: World) -> Non
     assert order(world, "resume", "all", why="done")[0] is True
     changed, _, _, _, because = order(world, "resume", "all", why="again")
     assert (changed, because) == (False, "done")
-    assert world.rows("SELECT action, subject, actor FROM ledger.audit_log ORDER BY 1") == [
+    assert world.rows(
+        "SELECT action, subject, actor FROM ledger.audit_log WHERE actor = 'ann' ORDER BY 1"
+    ) == [
         ("pause", "all", "ann"),
         ("resume", "all", "ann"),
     ]
@@ -152,7 +154,8 @@ async def test_a_held_record_is_skipped_once_and_the_worker_reads_it(world: Worl
     orders = await world.ledger.orders()
     assert orders.skips_record(HELD)
     assert orders.of(LOG, 3)[40].receipt == receipt
-    assert world.value("SELECT count(*) FROM ledger.audit_log") == 1
+    logged = "SELECT count(*) FROM ledger.audit_log WHERE action = 'skip_record'"
+    assert world.value(logged) == 1
 
 
 @pytest.mark.parametrize(("partition", "offset"), [(3, 41), (3, 39), (4, 40)])

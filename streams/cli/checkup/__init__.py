@@ -1,0 +1,1 @@
+"""What `tailrace doctor` looks at: one module a neighbour, one `Check` a question."""

@@ -1,0 +1,121 @@
+"""Stripe: reachable with a key of the right mode, and meters that count what is sent."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from streams.adapters.stripe import StripeSink
+from streams.cli.checkup.check import Check, Fix, NotMadeError, Trouble, answers
+from streams.cli.checkup.patient import Patient
+from streams.core.live_meter import LiveMeter, MeterFinding, Wrong, check_meters
+from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
+from streams.settings import Settings
+from streams.stripe_access import command_settings
+
+_WHY: Final[dict[Wrong, str]] = {
+    "missing": "its first usage will be dead until the meter exists and it is redriven",
+    "archived": "Stripe refuses its usage: every request is dead until it is redriven",
+    "formula": "Stripe takes every request and counts something else than was used",
+    "window": "Stripe takes every request and keeps one of each hour or day",
+    "customer_key": "Stripe takes requests and bills them to nobody",
+    "value_key": "Stripe takes requests and does not find their amounts",
+    "mode": "real usage would be on a test invoice, or test usage on a real one",
+}
+
+
+def ask(patient: Patient) -> tuple[LiveMeter, ...]:
+    """All meters of the account.
+
+    Raises:
+        StripeUnreadableError: Stripe was not reached or refused.
+    """
+
+    async def read() -> tuple[LiveMeter, ...]:
+        async with StripeSink(command_settings(patient.settings)) as sink:
+            return await sink.meters()
+
+    return asyncio.run(read())
+
+
+def _reached(patient: Patient) -> Iterator[Trouble]:
+    return answers(patient.meters())
+
+
+def _key(patient: Patient) -> Iterator[Trouble]:
+    patient.set("stripe_api_key")
+    yield from of_key(patient.settings)
+
+
+def of_key(settings: Settings) -> Iterator[Trouble]:
+    """Whether the key's mode is the one that is meant, and not wider than needed."""
+    key = settings.stripe_api_key
+    if settings.live and not settings.livemode:
+        yield Trouble(
+            "TAILRACE_LIVE is 1 with a test key",
+            "usage goes to Stripe's sandbox: nobody is billed",
+            Fix("settings", "TAILRACE_LIVE=0  # or a live key, if it is meant"),
+        )
+    if key.startswith("sk_live"):
+        yield Trouble(
+            "the live key is a secret key, which may do everything",
+            "whoever reads it from this computer can refund, pay out and read all customers",
+            Fix(
+                "settings", "TAILRACE_STRIPE_API_KEY=rk_live_…  # restricted: meter events, meters"
+            ),
+        )
+    if not key.startswith(("sk_", "rk_")):
+        yield Trouble(
+            "TAILRACE_STRIPE_API_KEY is no secret or restricted key",
+            "Stripe refuses it, so nothing is sent",
+            Fix("settings", "TAILRACE_STRIPE_API_KEY=rk_test_…"),
+        )
+
+
+def _meters(*kinds: Wrong) -> Callable[[Patient], Iterator[Trouble]]:
+    def look(patient: Patient) -> Iterator[Trouble]:
+        names = {meter.event_name for meter in patient.in_force()}
+        if not names:
+            message = "the catalogue has no meter yet: `tailrace meters apply`"
+            raise NotMadeError(message)
+        there = patient.meters()
+        for finding in check_meters(names, there, livemode=patient.settings.livemode):
+            if finding.kind in kinds:
+                yield Trouble(
+                    f"{finding.event_name}: {finding.rule}",
+                    _WHY[finding.kind],
+                    fix_of(finding, there, patient.settings.stripe_api_base),
+                )
+
+    return look
+
+
+def fix_of(finding: MeterFinding, meters: Iterable[LiveMeter], base: str) -> Fix:
+    """What to paste about a meter."""
+    curl = 'curl -H "Authorization: Bearer $TAILRACE_STRIPE_API_KEY"'
+    name = finding.event_name
+    if finding.kind == "archived":
+        meter_id = next(meter.id for meter in meters if meter.event_name == name)
+        return Fix("shell", f"{curl} -X POST {base}/v1/billing/meters/{meter_id}/reactivate")
+    if finding.kind == "missing":
+        fields = (
+            f"display_name={name}", f"event_name={name}", "default_aggregation[formula]=sum",
+            "customer_mapping[type]=by_id", f"customer_mapping[event_payload_key]={CUSTOMER_KEY}",
+            f"value_settings[event_payload_key]={VALUE_KEY}",
+        )  # fmt: skip
+        given = " ".join(f"-d '{field}'" for field in fields)
+        return Fix("shell", f"{curl} {base}/v1/billing/meters {given}")
+    if finding.kind == "mode":
+        return Fix("settings", "TAILRACE_STRIPE_API_KEY=…  # of the mode that is meant")
+    return Fix("stripe", finding.remedy)
+
+
+CHECKS: Final[Iterable[Check[Patient]]] = (
+    Check("stripe", "Stripe answers", _reached, reaches="stripe_api_base"),
+    Check("stripe-key", "the key is of the mode that is meant", _key),
+    Check(
+        "meter-active", "every meter in force is there, and active", _meters("missing", "archived")
+    ),
+    Check("meter-formula", "each adds up what it is sent", _meters("formula", "window")),
+    Check("meter-keys", "each finds customer and value", _meters("customer_key", "value_key")),
+    Check("meter-mode", "each is of the key's mode", _meters("mode")),
+)

@@ -1,0 +1,250 @@
+"""The doctor's own rules: each trouble is planted, named, mended by what it says, and gone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from connectors.linter import Finding
+from connectors.observation import Observation
+from connectors.slot_guard import judge
+from streams.cli.checkup import broker, connect, machine, service, sink
+from streams.cli.checkup.check import Check, Fix, NotMadeError, Result, Trouble, made
+from streams.cli.doctor import document, exit_code, lines
+from streams.cli.errors import UnavailableError
+from streams.cli.main import run
+from streams.core.live_meter import LiveMeter, MeterFinding
+from streams.settings import Settings
+from tests.unit.connectors.test_slot_guard import EXPECTED, HEALTHY, slot
+
+TROUBLE = Trouble("it is broken", "it matters", Fix("shell", "tailrace status"))
+
+
+def what(troubles: Iterable[Trouble]) -> list[str]:
+    return [trouble.what for trouble in troubles]
+
+
+def pastes(troubles: Iterable[Trouble]) -> list[str]:
+    return [trouble.fix.paste for trouble in troubles]
+
+
+def test_another_distribution_over_our_names_is_named_and_gone_once_it_is_uninstalled() -> None:
+    owners = {"streams": ["tailrace"], "schemas": ["tailrace", "schemas"], "os": ["other"]}
+    assert what(machine.foreign_owners(owners)) == [
+        "the distribution schemas brings a package schemas too"
+    ]
+    (paste,) = pastes(machine.foreign_owners(owners))
+    assert paste.startswith("pip uninstall -y schemas;")
+    owners["schemas"].remove("schemas")
+    assert what(machine.foreign_owners(owners)) == []
+
+
+def test_a_package_that_comes_from_elsewhere_is_named(tmp_path: Path) -> None:
+    ours = {"streams": tmp_path / "ours/streams/__init__.py", "schemas": None}
+    assert what(machine.foreign_places(ours, tmp_path / "ours")) == []
+    foreign = {**ours, "schemas": tmp_path / "theirs/schemas/__init__.py"}
+    (said,) = what(machine.foreign_places(foreign, tmp_path / "ours"))
+    assert said == f"schemas is imported from {tmp_path}/theirs/schemas, not from {tmp_path}/ours"
+
+
+def test_a_disk_with_little_room_is_named(tmp_path: Path) -> None:
+    room = machine.FREE_BYTES_MIN
+    assert what(machine.short_of_room({tmp_path: room})) == []
+    (said,) = what(machine.short_of_room({tmp_path: room - 1}))
+    assert said == f"2047 MiB are free where {tmp_path} is, less than 2048"
+
+
+def test_what_another_program_left_in_a_data_directory_is_named_and_moved_aside(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "worker"
+    for name in (*machine.IN_A_DATA_DIR, "it's theirs"):
+        (folder / name).mkdir(parents=True)
+    (folder / "theirs").write_text("other", encoding="utf-8")
+
+    def look() -> list[Trouble]:
+        return list(machine.strangers(folder, [path.name for path in folder.iterdir()]))
+
+    assert len(look()) == 2
+    for paste in pastes(look()):
+        subprocess.run(["bash", "-c", paste], check=True)
+    assert look() == []
+    assert (tmp_path / "worker.theirs").read_text(encoding="utf-8") == "other"
+
+
+def test_a_wal_without_rows_is_named() -> None:
+    assert pastes(service.of_wal_level("replica")) == [
+        "ALTER SYSTEM SET wal_level = 'logical'  -- then restart it"
+    ]
+    assert what(service.of_wal_level("logical")) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "seen"),
+    [
+        ("primary", replace(HEALTHY, standby=True, written_lsn=None)),
+        ("slot", replace(HEALTHY, slot=None)),
+        ("slot", slot(plugin="test_decoding")),
+        ("slot-lost", slot(wal_status="lost")),
+        ("slot-lost", slot(wal_status="unreserved")),
+        ("slot-position", slot(confirmed_lsn=1001)),
+        ("slot-lag", replace(HEALTHY, written_lsn=(1 << 30) + 10_000)),
+        ("slot-lag", slot(safe_wal_bytes=1 << 20)),
+        ("slot-reader", slot(active=False, active_pid=None)),
+        ("publication", replace(HEALTHY, publication=None)),
+    ],
+)
+def test_what_the_slot_guard_finds_is_told_by_one_check(check: str, seen: Observation) -> None:
+    telling = [name for name in service.GUARDED if what(service.told(name, judge(seen, EXPECTED)))]
+    assert telling == [check]
+    assert not any(what(service.told(name, judge(HEALTHY, EXPECTED))) for name in service.GUARDED)
+
+
+@pytest.mark.parametrize("config", [{}, {broker.AUTO_CREATE: "true"}])
+def test_a_broker_that_makes_topics_by_itself_is_named(config: dict[str, str]) -> None:
+    (paste,) = pastes(broker.creates_topics(config))
+    option, _, value = paste.removeprefix("echo ").split(" ", 1)[0].partition("=")
+    assert what(broker.creates_topics({**config, option: value})) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        ("does not exist", "missing"),
+        ("has 6 partitions, this installation was set up with 12", "partitions"),
+        ("cleanup.policy is compact, must be delete", "compaction"),
+        ("retention.ms is 1, must be 2", "retention"),
+        ("retention.bytes is 1, must be -1", "retention"),
+        ("max.message.bytes is 1, must be 2", "settings"),
+    ],
+)
+def test_every_finding_of_a_topic_has_its_check(rule: str, kind: str) -> None:
+    assert broker.kind_of(rule) == kind
+
+
+def test_converters_have_a_check_of_their_own() -> None:
+    assert connect.is_converter(Finding("value.converter", "", ""))
+    assert connect.is_converter(Finding("value.converter.schemas.enable", "", ""))
+    assert not connect.is_converter(Finding("snapshot.mode", "", ""))
+
+
+@pytest.mark.parametrize(
+    ("key", "live", "said"),
+    [
+        ("rk_test_1", 0, []),
+        ("rk_live_1", 1, []),
+        ("rk_test_1", 1, ["TAILRACE_LIVE is 1 with a test key"]),
+        ("sk_live_1", 1, ["the live key is a secret key, which may do everything"]),
+        ("pk_test_1", 0, ["TAILRACE_STRIPE_API_KEY is no secret or restricted key"]),
+    ],
+)
+def test_a_key_of_the_wrong_mode_or_kind_is_named(key: str, live: int, said: list[str]) -> None:
+    assert what(sink.of_key(Settings(stripe_api_key=key, live=live))) == said
+
+
+METER = LiveMeter("mtr_1", "exports", False, "sum", "stripe_customer_id", "value", None, False, 0)
+
+
+def test_a_fix_of_a_meter_is_a_request_where_stripe_can_do_it() -> None:
+    archived = MeterFinding("archived", "exports", "the meter is archived", "reactivate it")
+    base = "http://127.0.0.1:1"
+    assert sink.fix_of(archived, [METER], base).paste == (
+        'curl -H "Authorization: Bearer $TAILRACE_STRIPE_API_KEY" -X POST '
+        f"{base}/v1/billing/meters/mtr_1/reactivate"
+    )
+    missing = sink.fix_of(replace(archived, kind="missing"), [], base)
+    assert "-d 'default_aggregation[formula]=sum'" in missing.paste
+    assert sink.fix_of(replace(archived, kind="formula"), [], base) == Fix(
+        "stripe", "reactivate it"
+    )
+    assert sink.fix_of(replace(archived, kind="mode"), [], base).where == "settings"
+
+
+def check(error: Exception | None = None, *troubles: Trouble, reaches: str = "") -> Result:
+    def look(_patient: object) -> Iterator[Trouble]:
+        if error is not None:
+            raise error
+        yield from troubles
+
+    return made(Check("thing", "the thing is well", look, reaches), None, "tailrace config show")
+
+
+def test_a_check_that_cannot_be_made_says_so_by_name() -> None:
+    assert check() == Result("thing", "ok", "the thing is well")
+    assert check(None, TROUBLE).state == "trouble"
+    assert check(NotMadeError("nobody told")) == Result("thing", "not made", "nobody told")
+    broken = check(ValueError("what is this"))
+    assert (broken.state, broken.away) == ("not made", False)
+    assert "ValueError: what is this" in broken.said
+    away = check(psycopg.OperationalError("gone"))
+    assert (away.state, away.away) == ("not made", True)
+
+
+def test_what_does_not_answer_is_the_trouble_of_the_check_that_reaches_for_it() -> None:
+    gone = UnavailableError("the ledger: PostgreSQL is not reachable", fix="start it")
+    result = check(gone, reaches="ledger_dsn")
+    assert (result.state, result.away) == ("trouble", True)
+    assert what(result.troubles) == ["the ledger: PostgreSQL is not reachable"]
+    assert pastes(result.troubles) == ["tailrace config show"]
+    named = check(psycopg.OperationalError("gone"), reaches="ledger_dsn")
+    assert what(named.troubles) == ["ledger_dsn: gone"]
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ([], 0),
+        ([check()], 0),
+        ([check(NotMadeError("not here"))], 0),
+        ([check(), check(None, TROUBLE)], 1),
+        ([check(None, TROUBLE), check(psycopg.OperationalError("gone"))], 69),
+    ],
+)
+def test_the_exit_code_tells_trouble_from_absence(results: list[Result], code: int) -> None:
+    assert exit_code(results) == code
+
+
+def test_a_trouble_is_shown_with_why_and_fix_and_all_are_counted() -> None:
+    shown = list(lines([check(), check(None, TROUBLE), check(NotMadeError("not here"))]))
+    assert shown == [
+        "ok        thing  the thing is well",
+        "TROUBLE   thing  it is broken",
+        "            why: it matters",
+        "            fix (shell): tailrace status",
+        "not made  thing  not here",
+        "1 ok · 1 in trouble · 1 not made",
+    ]
+    assert not document([check(), check(NotMadeError("not here"))])["ok"]
+    assert document([check()])["ok"]
+
+
+def test_without_a_stack_every_check_of_a_neighbour_is_named_as_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["doctor", "slot", "topics", "ledger", "connect", "stripe"]) == 0
+    out = capsys.readouterr().out
+    assert "not made  slot" in out
+    assert "TAILRACE_SOURCE_DSN not set" in out
+    assert "TAILRACE_KAFKA_BOOTSTRAP not set" in out
+    assert "0 ok · 0 in trouble · 5 not made" in out
+
+
+def test_a_check_nobody_knows_is_a_mistake_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["doctor", "sloth"]) == 2
+    assert "there is none of the name sloth" in capsys.readouterr().err
+
+
+def test_there_are_more_than_twenty_checks_and_each_name_is_one() -> None:
+    modules = (machine, service, broker, connect, sink)
+    names = [each.name for module in modules for each in module.CHECKS]
+    assert len(names) >= 30
+    assert len(set(names)) == len(names)
