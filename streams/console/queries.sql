@@ -121,12 +121,13 @@ WHERE p.kind = 'dead' AND p.state = 'open'
 GROUP BY c.cause, p.reason ORDER BY count DESC, c.cause;
 
 -- name: acts
--- Who did what, the youngest first: decisions on amounts and everything else.
+-- Who did what, the youngest first: decisions on amounts and everything else. A decision that the
+-- log repeats stands here once, as it was taken.
 SELECT * FROM (
     SELECT ledger.us(a.at) AS at_us, a.actor, a.action, a.subject,
-           coalesce(a.detail ->> 'reason', '') AS reason, a.detail::text AS detail,
-           'audit_log' AS kept_in, a.audit_id AS number
-    FROM ledger.audit_log AS a
+           coalesce(a.detail ->> 'reason', a.detail ->> 'why', '') AS reason,
+           a.detail::text AS detail, 'audit_log' AS kept_in, a.audit_id AS number
+    FROM ledger.audit_log AS a WHERE NOT a.detail ? 'decision'
     UNION ALL
     SELECT ledger.us(d.decided_at), d.actor, d.action,
            concat_ws(', ', 'item ' || d.parked_id, 'entry ' || d.entry_id), d.reason,
