@@ -53,7 +53,17 @@
     if (told) told.textContent = "NOT UPDATED SINCE: the console does not answer";
   }
 
-  document.addEventListener("htmx:beforeRequest", (event) => { if (held()) event.preventDefault(); });
+  // Whoever is in it with the keyboard, or has opened something, would be thrown out by a new one.
+  const inUse = () => {
+    const now = document.getElementById("now");
+    return now && (now.contains(document.activeElement) || now.querySelector("details[open]"));
+  };
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (!held() && !inUse()) return;
+    event.preventDefault();
+    const told = document.getElementById("stale");
+    if (told) told.textContent = held() ? "held still" : "stands still while it is in use";
+  });
   document.addEventListener("htmx:sendError", stale);
   document.addEventListener("htmx:timeout", stale);
   if (places().length) { refresh(); setInterval(refresh, EVERY_MS); }

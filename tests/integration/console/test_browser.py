@@ -134,6 +134,14 @@ async def test_a_picture_that_is_not_moving_any_more_says_so(world: World, serve
     await tab.picture(SCREENS / "broken.png")
 
 
+async def test_a_picture_stands_still_for_whoever_is_in_it(busy: World, served: Served) -> None:
+    tab = await served.open("/")
+    await tab.value("document.querySelector('.remark code').focus()")
+    await tab.value("htmx.ajax('GET', '/', {target: '#now', swap: 'outerHTML'}); 1")
+    await tab.until("document.getElementById('stale').textContent.includes('in use')")
+    assert await tab.value("document.activeElement.tagName") == "CODE"
+
+
 async def test_a_policy_that_is_broken_would_be_seen(served: Served) -> None:
     tab = await served.open("/sign-in")
     await tab.value(
@@ -149,6 +157,8 @@ async def test_everything_on_a_page_is_reached_with_tab(
     busy: World, served: Served, path: str
 ) -> None:
     tab = await served.open(path)
+    # A picture that moves on would take its numbers along.
+    await tab.value("document.querySelectorAll('#pause').forEach((each) => each.checked = true)")
     await tab.value(
         f"[...document.querySelectorAll({REACHABLE!r})]"
         ".forEach((each, number) => each.dataset.number = number)"
