@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help sync fmt check test sim stack demo drill bench
+.PHONY: help sync fmt check test sim stack demo screens drill bench
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -36,6 +36,9 @@ stack: sync ## a local stack that stays up: Postgres, Kafka, Connect, stand-in, 
 
 demo: sync ## the whole story on a real stack, proved and cleaned up
 	@$(BIN)/tailrace demo
+
+screens: sync ## pictures of the console's pages, with data, in build/screens
+	$(BIN)/python -m pytest -q tests/integration/console/test_browser.py
 
 drill: sync ## every fault on the real stack, then 10,000 seeds of the simulation; reports in build
 	$(BIN)/tailrace drill run --all; drills=$$?; \

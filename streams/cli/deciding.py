@@ -6,7 +6,7 @@ middle, what was decided is decided, and the same command again does the rest.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from streams.cli import terminal
 from streams.cli.boundary import explain
 from streams.cli.database import Connection, connected, decision_rows
 from streams.cli.document import instant_text
-from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.errors import FINDING, FINE, UsageProblemError
 
 Row = dict[str, Any]
 REFUSALS = (
@@ -61,6 +61,28 @@ def need_reason(reason: str | None, *, yes: bool) -> str:
     return "(a plan)"
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an act would come to, found by rehearsing it."""
+
+    ahead: tuple[Row, ...]
+    """The items that it would change."""
+    would: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    """What was decided so before."""
+    refused: tuple[str, ...]
+    code: int
+    """With which a command ends that is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of one item; `done` is false if another person or item was faster."""
+
+    done: bool
+    text: str
+
+
 def decide(dsn: str, items: Sequence[int], act: Act, reason: str | None, *, yes: bool) -> None:
     """Shows the plan; with `yes` does it. What was decided so before is said and left.
 
@@ -71,21 +93,57 @@ def decide(dsn: str, items: Sequence[int], act: Act, reason: str | None, *, yes:
     """
     why = need_reason(reason, yes=yes)
     with connected(dsn, "the ledger") as ledger:
-        known = _known(ledger, items)
-        before = [item for item in known if item["state"] == act.done]
-        for item in before:
-            terminal.data(f"unchanged: {decided_text(item)}")
-        ahead = [item for item in known if item["state"] != act.done]
-        planned = _rehearse(ledger, ahead, act, why)
+        plan = plan_of(ledger, items, act, why)
+        for text in plan.unchanged:
+            terminal.data(f"unchanged: {text}")
+        for text in plan.refused:
+            terminal.say(text)
+        if plan.refused:
+            terminal.say("nothing was changed")
+            raise typer.Exit(plan.code)
         if not yes:
-            for text in planned:
+            for text in plan.would:
                 terminal.data(f"would {text}")
-            if planned:
+            if plan.would:
                 terminal.say(f"nothing was changed; `{act.command}` does it")
             return
-        done = [_done(ledger, item, act, why) for item in ahead]
-        if not all(done):
+        receipts = [_tell(receipt) for receipt in carry_out(ledger, plan, act, why)]
+        if not all(receipt.done for receipt in receipts):
             raise typer.Exit(FINDING)
+
+
+def _tell(receipt: Receipt) -> Receipt:
+    if receipt.done:
+        terminal.data(receipt.text)
+    else:
+        terminal.say(receipt.text)
+    return receipt
+
+
+def plan_of(ledger: Connection, items: Sequence[int], act: Act, why: str) -> Plan:
+    """Rehearses an act; changes nothing.
+
+    Raises:
+        UsageProblemError: an item does not exist.
+        psycopg.Error: the ledger went away.
+    """
+    known = _known(ledger, items)
+    unchanged = tuple(decided_text(item) for item in known if item["state"] == act.done)
+    ahead = tuple(item for item in known if item["state"] != act.done)
+    would, refused, codes = _rehearse(ledger, ahead, act, why)
+    # A finding speaks of the item as it is; anything else of how it was asked.
+    code = FINDING if FINDING in codes else max(codes, default=FINE)
+    return Plan(ahead, tuple(would), unchanged, tuple(refused), code)
+
+
+def carry_out(ledger: Connection, plan: Plan, act: Act, why: str) -> Iterator[Receipt]:
+    """Does what was planned, one transaction an item; each receipt as soon as it is done.
+
+    Raises:
+        psycopg.Error: the ledger went away; what has its receipt is done.
+    """
+    for item in plan.ahead:
+        yield _done(ledger, item, act, why)
 
 
 def again(words: Iterable[object], reason: str | None) -> str:
@@ -118,8 +176,10 @@ def _known(ledger: Connection, items: Sequence[int]) -> list[Row]:
     return known
 
 
-def _rehearse(ledger: Connection, items: Sequence[Row], act: Act, why: str) -> list[str]:
-    planned, codes = [], set[int]()
+def _rehearse(
+    ledger: Connection, items: Sequence[Row], act: Act, why: str
+) -> tuple[list[str], list[str], set[int]]:
+    planned, refused, codes = list[str](), list[str](), set[int]()
     for item in items:
         try:
             with ledger.transaction(force_rollback=True):
@@ -129,11 +189,8 @@ def _rehearse(ledger: Connection, items: Sequence[Row], act: Act, why: str) -> l
         except REFUSALS as error:
             codes.add(explain(error).exit_code)
             decided = f" ({decided_text(item)})" if item["decided_by"] else ""
-            terminal.say(refused_text(item["parked_id"], error) + decided)
-    if codes:
-        terminal.say("nothing was changed")
-        raise typer.Exit(max(codes) if FINDING not in codes else FINDING)
-    return planned
+            refused.append(refused_text(item["parked_id"], error) + decided)
+    return planned, refused, codes
 
 
 def _agrees(result: Row) -> bool:
@@ -141,18 +198,15 @@ def _agrees(result: Row) -> bool:
     return "entry_id" in result and result["entry_id"] is None
 
 
-def _done(ledger: Connection, item: Row, act: Act, why: str) -> bool:
-    """One transaction an item, with its receipt; False if another person or item was faster."""
+def _done(ledger: Connection, item: Row, act: Act, why: str) -> Receipt:
     try:
         result = decision_rows(ledger, act.query, _values(item, act, why))[0]
     except REFUSALS as error:
         [now] = _known(ledger, [item["parked_id"]])
         decided = f" ({decided_text(now)})" if now["decided_by"] else ""
-        terminal.say(refused_text(item["parked_id"], error) + decided)
-        return False
+        return Receipt(False, refused_text(item["parked_id"], error) + decided)
     text = act.effect(ledger, item, result)
-    terminal.data(f"{AGREED if _agrees(result) else act.done} {text}")
-    return True
+    return Receipt(True, f"{AGREED if _agrees(result) else act.done} {text}")
 
 
 def _values(item: Row, act: Act, why: str) -> dict[str, Any]:

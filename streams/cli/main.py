@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "worker": Listed("worker_command", "Run one worker: admission, facts, publishing."),
     "webhook": Listed("webhook", "Take Stripe's reports of what it accepted and took back."),
     "exporter": Listed("exporter", "Metrics of what is one for all workers, for Prometheus."),
+    "console": Listed("console_command", "Pages for people: is money at risk, and what waits."),
     "status": Listed("status", "What waits, what is parked, whether everything is alive."),
     "doctor": Listed("doctor", "Every check of an installation, each trouble with its fix."),
     "trace": Listed("trace", "One event's whole journey, from outbox row to Stripe's answer."),

@@ -1,7 +1,7 @@
 """One parked item in full: where it came from, what it says, and what each decision would do."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,36 @@ def show_item(kind: str, stack: Stack, item: int, *, as_json: bool) -> None:
         UsageProblemError: there is no such item of this kind.
         psycopg.Error: the ledger refused or went away.
     """
+    shown = read_item(kind, stack, item)
+    if as_json:
+        terminal.emit_json(shown.document())
+        return
+    lines = _lines(shown.parked, shown.attempts, shown.decisions, shown.versions)
+    for line in (*lines, *(f"{effect}:\n    {command}" for command, effect in shown.outcomes)):
+        terminal.data(line)
+
+
+class Shown(NamedTuple):
+    """One item with everything that a person decides by."""
+
+    parked: Row
+    attempts: list[Row]
+    decisions: list[Row]
+    versions: list[Version]
+    outcomes: list[Outcome]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return _document(*self)
+
+
+def read_item(kind: str, stack: Stack, item: int) -> Shown:
+    """Reads one item of a kind, `review` or `dead`.
+
+    Raises:
+        UsageProblemError: there is no such item of this kind.
+        psycopg.Error: the ledger refused or went away.
+    """
     settings = stack.need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         found = decision_rows(ledger, "parked_item", {"item": item})
@@ -39,12 +69,7 @@ def show_item(kind: str, stack: Stack, item: int, *, as_json: bool) -> None:
         decisions = decision_rows(ledger, "item_decisions", {"item": item})
         versions = read_versions(ledger, stack, parked)
     outcomes = list(outcomes_of(parked, attempts, versions))
-    if as_json:
-        terminal.emit_json(_document(parked, attempts, decisions, versions, outcomes))
-        return
-    lines = _lines(parked, attempts, decisions, versions)
-    for line in (*lines, *(f"{effect}:\n    {command}" for command, effect in outcomes)):
-        terminal.data(line)
+    return Shown(parked, attempts, decisions, versions, outcomes)
 
 
 def _lines(

@@ -1,12 +1,12 @@
 """What waits for a person, oldest first: the lists of `tailrace review` and `tailrace dead`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
 from streams.cli import terminal
-from streams.cli.database import connected, row, rows
+from streams.cli.database import Connection, connected, row, rows
 from streams.cli.document import instant_text
 
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant's.")]
@@ -21,10 +21,7 @@ def list_items(kind: str, dsn: str, tenant: str | None, limit: int, *, as_json: 
         psycopg.Error: the ledger refused or went away.
     """
     with connected(dsn, "the ledger") as ledger:
-        which = {"kind": kind, "tenant": tenant, "limit": limit}
-        items = rows(ledger, "parked_items", which)
-        counts = row(ledger, "parked_count", which)
-    total, corrected = int(counts["count"]), int(counts["corrected"])
+        items, total, corrected = read_queue(ledger, kind, tenant, limit)
     if as_json:
         listed_items = [_document(item) for item in items]
         terminal.emit_json(
@@ -49,6 +46,27 @@ def list_items(kind: str, dsn: str, tenant: str | None, limit: int, *, as_json: 
     terminal.say(f"{len(items)} of {total} open items; `tailrace {kind} show ITEM` for one in full")
     if corrected:
         terminal.say(f"{corrected} more were resolved by corrections")
+
+
+class Queue(NamedTuple):
+    """Open items of one kind, the oldest first."""
+
+    items: list[dict[str, Any]]
+    total: int
+    corrected: int
+    """How many more were resolved by corrections."""
+
+
+def read_queue(ledger: Connection, kind: str, tenant: str | None, limit: int) -> Queue:
+    """Reads the open items of a kind, at most `limit` of them.
+
+    Raises:
+        psycopg.Error: the ledger refused or went away.
+    """
+    which = {"kind": kind, "tenant": tenant, "limit": limit}
+    counts = row(ledger, "parked_count", which)
+    items = rows(ledger, "parked_items", which)
+    return Queue(items, int(counts["count"]), int(counts["corrected"]))
 
 
 def rule_of(item: dict[str, Any]) -> str:

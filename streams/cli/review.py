@@ -1,6 +1,7 @@
 """`tailrace review list|show|approve|reject`: usage that a person decides on."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from streams.cli.database import Connection, decision_rows
 from streams.cli.deciding import Act, Row, again, decide
 from streams.cli.document import instant_text
-from streams.cli.options import Dir, Into, Json, Reason, Yes, new_app
+from streams.cli.options import Dir, Into, Json, Reason, Where, Yes, new_app
 from streams.cli.parked_show import show_item
 from streams.cli.queues import Items, Limit, Tenant, list_items
 from streams.cli.stack import resolve
@@ -62,16 +63,7 @@ def approve(
     period. A service's correction of more units than `tailrace correct limit` shows needs two
     logins: the first one agrees, the second one bills it.
     """
-    given = [f"--into {into.value}"] if into else []
-    given += [f"--proof {shlex.quote(proof)}"] if proof else []
-    act = Act(
-        "approve",
-        "approved",
-        "approve_item",
-        {"proof": proof, "into": into.value if into else None},
-        _billed,
-        again(["tailrace review approve", *items, *given], reason),
-    )
+    act = approving(items, into, proof, reason)
     decide(resolve(directory).need("ledger_dsn").ledger_dsn, items, act, reason, yes=yes)
 
 
@@ -82,7 +74,29 @@ def reject(items: Items, directory: Dir = None, reason: Reason = None, yes: Yes 
     Also ends malformed dead letters whose usage was recorded anew. A dead meter event is an amount
     that is owed: it is redriven, or its window corrected by its opposite, which ends it.
     """
-    act = Act(
+    act = rejecting(items, reason)
+    decide(resolve(directory).need("ledger_dsn").ledger_dsn, items, act, reason, yes=yes)
+
+
+def approving(
+    items: Sequence[int], into: Where | None, proof: str | None, reason: str | None
+) -> Act:
+    """The act of billing items."""
+    given = [f"--into {into.value}"] if into else []
+    given += [f"--proof {shlex.quote(proof)}"] if proof else []
+    return Act(
+        "approve",
+        "approved",
+        "approve_item",
+        {"proof": proof, "into": into.value if into else None},
+        _billed,
+        again(["tailrace review approve", *items, *given], reason),
+    )
+
+
+def rejecting(items: Sequence[int], reason: str | None) -> Act:
+    """The act of never billing them."""
+    return Act(
         "reject",
         "rejected",
         "reject_item",
@@ -90,7 +104,6 @@ def reject(items: Items, directory: Dir = None, reason: Reason = None, yes: Yes 
         _unbilled,
         again(["tailrace review reject", *items], reason),
     )
-    decide(resolve(directory).need("ledger_dsn").ledger_dsn, items, act, reason, yes=yes)
 
 
 def _billed(ledger: Connection, item: Row, result: Row) -> str:

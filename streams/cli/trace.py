@@ -1,6 +1,7 @@
 """`tailrace trace TENANT EVENT_KEY`: one event's whole journey, each step with its time."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
 
 import psycopg
 import typer
@@ -31,13 +32,7 @@ def trace(
 
     Give -- before a key that begins with a dash.
     """
-    stack = resolve(directory)
-    settings = stack.need("ledger_dsn")
-    source, recorded = _recorded(stack, tenant, event_key)
-    with connected(settings.ledger_dsn, "the ledger") as ledger:
-        copied = _copied(stack, ledger, source, recorded)
-        journeys = [read_journey(ledger, source, each, copied) for each in recorded]
-    known = [journey for journey in journeys if journey.known]
+    source, known = read_trace(resolve(directory), tenant, event_key, terminal.say)
     if as_json:
         terminal.emit_json(
             {
@@ -57,7 +52,37 @@ def trace(
         raise typer.Exit(FINDING)
 
 
-def _recorded(stack: Stack, tenant: str, event_key: str) -> tuple[str, list[Recorded]]:
+class Traced(NamedTuple):
+    """What is known of a key: the usage event, and a correction of the same key."""
+
+    source: str
+    known: list[Journey]
+
+
+def read_trace(stack: Stack, tenant: str, event_key: str, say: Callable[[str], None]) -> Traced:
+    """Follows a key from the registry through the ledger.
+
+    Args:
+        stack: what is asked.
+        tenant: whose key it is.
+        event_key: the key.
+        say: told why the registry was not read, where it was not.
+
+    Raises:
+        UnavailableError: the ledger does not answer.
+        psycopg.Error: it refused or went away.
+    """
+    settings = stack.need("ledger_dsn")
+    source, recorded = _recorded(stack, tenant, event_key, say)
+    with connected(settings.ledger_dsn, "the ledger") as ledger:
+        copied = _copied(stack, ledger, source, recorded)
+        journeys = [read_journey(ledger, source, each, copied) for each in recorded]
+    return Traced(source, [journey for journey in journeys if journey.known])
+
+
+def _recorded(
+    stack: Stack, tenant: str, event_key: str, say: Callable[[str], None]
+) -> tuple[str, list[Recorded]]:
     """What the registry holds of the key; without it, the identities the key would have."""
     dsn, source = stack.settings.source_dsn, stack.settings.source
     if dsn:
@@ -65,7 +90,7 @@ def _recorded(stack: Stack, tenant: str, event_key: str) -> tuple[str, list[Reco
             with connected(dsn, "the service's database") as registry:
                 return _from_registry(registry, tenant, event_key)
         except (UnavailableError, psycopg.errors.InsufficientPrivilege) as error:
-            terminal.say(f"registry not read ({error}); the ledger alone is asked")
+            say(f"registry not read ({error}); the ledger alone is asked")
     ids = (event_id(source, tenant, event_key), correction_id(source, tenant, event_key))
     return source, [Recorded.unread(tenant, event_key, identity) for identity in ids]
 

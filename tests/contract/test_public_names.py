@@ -42,7 +42,7 @@ def test_contracts_and_types_travel_with_it(wheel: zipfile.ZipFile) -> None:
     contracts = {
         str(path.relative_to(ROOT))
         for name in NAMES
-        for kind in ("*.sql", "*.json", "py.typed")
+        for kind in ("*.sql", "*.json", "*.html", "*.js", "*.css", "*.svg", "*.txt", "py.typed")
         for path in (ROOT / name).rglob(kind)
     }
     assert contracts

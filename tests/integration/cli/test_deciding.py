@@ -520,7 +520,7 @@ def test_who_decides_second_hears_who_was_first(
     item = told(world, "review", "late")
     rehearse = deciding._rehearse
 
-    def overtaken(*arguments: Any) -> list[str]:
+    def overtaken(*arguments: Any) -> tuple[list[str], list[str], set[int]]:
         planned = rehearse(*arguments)
         with world.ledger.connect(world.ledger.login("ledger_finance")) as other:
             other.execute("SELECT ledger.reject(%s, 'a test run')", (item,))

@@ -35,7 +35,7 @@ def test_an_item_that_the_one_before_it_left_no_room_for_does_not_end_the_comman
 
     with (
         patch.object(deciding, "connected"),
-        patch.object(deciding, "_rehearse", return_value=[]),
+        patch.object(deciding, "_rehearse", return_value=([], [], set())),
         patch.object(deciding, "decision_rows", rows),
         pytest.raises(typer.Exit) as ended,
     ):
