@@ -3838,6 +3838,12 @@ BEGIN
 END
 $$;
 
+-- Whether a ledger that was lost may have carried what was overdue then: its new date is not known
+-- any more, so no cell says that it was sent.
+CREATE FUNCTION ledger.may_be_carried(deadline timestamptz) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$ SELECT EXISTS (SELECT FROM ledger.adoption a WHERE a.adopted_at >= deadline) $$;
+
 -- Why an overdue amount cannot go into the open period by itself; NULL when it can.
 CREATE FUNCTION ledger.carry_objection(o ledger.overdue, payer text)
 RETURNS text
@@ -3988,6 +3994,10 @@ BEGIN
         END IF;
         objection := CASE o.policy WHEN 'review' THEN 'too late for its invoice'
                      ELSE ledger.carry_objection(o, NULL) END;
+        IF ledger.may_be_carried(o.deadline_at) THEN
+            objection := 'the ledger that was lost may have carried it already, under another '
+                'date: compare the open period with Stripe''s sums (`tailrace reconcile`)';
+        END IF;
         IF objection IS NULL THEN
             PERFORM ledger.carry_out(o, 'too late for its invoice; the meter carries by itself',
                                      NULL);

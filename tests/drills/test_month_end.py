@@ -5,9 +5,10 @@ it, sent in the grace, in doubt, and too late. The wall clock of the whole stack
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,9 @@ from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.long, pytest.mark.timeout(400)]
-TENANTS: Final = ("acme", "bolt", "cord")
+TENANTS: Final = {"acme": 1, "bolt": 2, "cord": 3}
+"""Each uses so many times as much as the first: units of one on another's invoice would show."""
+TOGETHER: Final = sum(TENANTS.values())
 REASON: Final = ("--yes", "--reason", "drill: the month is over")
 METERS: Final = """
 [meters.api_calls]
@@ -45,6 +48,19 @@ carry = "manual"
 
 def minutes(number: int) -> timedelta:
     return timedelta(minutes=number)
+
+
+def shares(units: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """Units by tenant and metric → per metric those of the first; who differs has its own name."""
+    found: dict[str, int] = {}
+    for metric in sorted({metric for _, metric in units}):
+        parts = {Fraction(units.get((t, metric), 0), often) for t, often in TENANTS.items()}
+        one = parts.pop()
+        if parts or one.denominator != 1:
+            found |= {f"{metric} of {t}": units.get((t, metric), 0) for t in TENANTS}
+        else:
+            found[metric] = int(one)
+    return {metric: number for metric, number in found.items() if number}
 
 
 def month_before(end: datetime) -> datetime:
@@ -70,40 +86,39 @@ class Month:
     def use(self, metric: str, units: int, at: timedelta) -> None:
         """Every tenant's usage of that instant, counted from the end, recorded now."""
         with psycopg.connect(self.stack.facts["writer_dsn"], autocommit=True) as service:
-            for tenant in TENANTS:
+            for tenant, often in TENANTS.items():
                 key = f"{metric} {at}"
-                record(service, Use(tenant, metric, key, units, self.end + at))
-        self.used[metric] += units * len(TENANTS)
+                record(service, Use(tenant, metric, key, units * often, self.end + at))
+        self.used[metric] += units * TOGETHER
 
     def books(self, *columns: str, later: bool = False) -> dict[str, int]:
         """Per metric, these columns of the month's windows, or of those after it."""
         side = ">=" if later else "<"
         with psycopg.connect(self.stack.facts["ledger_owner_dsn"]) as ledger:
             rows = ledger.execute(
-                f"SELECT metric, sum({' + '.join(columns)})::bigint FROM ledger.balance"
-                f" WHERE window_start {side} %s GROUP BY 1".encode(),
+                f"SELECT tenant_id, metric, sum({' + '.join(columns)})::bigint FROM ledger.balance"
+                f" WHERE window_start {side} %s GROUP BY 1, 2".encode(),
                 (self.end,),
             ).fetchall()
-        return {metric: units // len(TENANTS) for metric, units in rows if units}
+        return shares({(tenant, metric): units for tenant, metric, units in rows})
 
     def recorded(self) -> dict[str, int]:
         """Per metric, what Stripe has of a tenant, whatever it answered."""
-        sums: Counter[str] = Counter()
+        sums: Counter[tuple[str, str]] = Counter()
         for event in self.stack.stand_in.oracle():
             assert event["counted"] == 1, event
-            sums[event["event_name"]] += int(event["value"])
-        return {metric: units // len(TENANTS) for metric, units in sums.items()}
+            sums[event["customer"][4:], event["event_name"]] += int(event["value"])
+        return shares(sums)
 
     def invoiced(self, *, later: bool = False) -> dict[str, int]:
         """Per metric, what the tenants' invoices of the month have, or those after it."""
-        quantities: dict[str, set[int]] = {}
+        quantities: Counter[tuple[str, str]] = Counter()
         for line in self.stack.stand_in.invoice_lines():
             assert int(line["unbilled"]) == 0, line
             if (line["period_start"] >= self.end.timestamp()) == later:
                 assert line["final"] or later, line
-                quantities.setdefault(line["event_name"], set()).add(int(line["quantity"]))
-        assert all(len(found) == 1 for found in quantities.values()), quantities
-        return {metric: found.pop() for metric, found in quantities.items()}
+                quantities[line["customer"][4:], line["event_name"]] += int(line["quantity"])
+        return shares(quantities)
 
     def document(self, *command: str, code: int = 0) -> dict[str, Any]:
         ran = self.stack.tailrace(*command, "--json")
@@ -167,7 +182,7 @@ def pile_up_over_the_edge(month: Month) -> None:
         lambda: month.books("pending", "ambiguous") == waiting,
         60,
     )
-    witness.seen("units pending when the month is over", sum(waiting.values()) * len(TENANTS))
+    witness.seen("units pending when the month is over", sum(waiting.values()) * TOGETHER)
     unsettled = month.document("deadlines")["unsettled"]
     assert {line["outlook"] for line in unsettled} == {"at risk"}
     stack.stand_in.clear_faults()
@@ -201,8 +216,12 @@ def miss_the_deadline(month: Month) -> None:
 def named(month: Month) -> tuple[Counter[Any], Counter[Any]]:
     """What missed its invoice: what waits for a person, and what was decided."""
     listed = month.document("carry", "list")
-    waiting = Counter((w["metric"], w["units"], w["policy"]) for w in listed["waiting"])
-    return waiting, Counter((d["metric"], d["units"], d["policy"]) for d in listed["decided"])
+
+    def share(line: Mapping[str, Any]) -> tuple[str, str, str]:
+        units = Fraction(int(line["units"]), TENANTS[line["tenant_id"]])
+        return line["metric"], str(units), line["policy"]
+
+    return Counter(map(share, listed["waiting"])), Counter(map(share, listed["decided"]))
 
 
 def items(month: Month) -> dict[str, list[int]]:
@@ -264,7 +283,7 @@ def test_a_month_ends_with_an_hour_of_grace(month: Month) -> None:
     assert month.books("ambiguous", later=True) == {}
     # Every unit that was used is on one of the invoices, or was billed elsewhere by name.
     both = Counter(month.invoiced()) + Counter(carried) + Counter({"exports": 2})
-    billed = Counter({metric: units * len(TENANTS) for metric, units in both.items()})
+    billed = Counter({metric: units * TOGETHER for metric, units in both.items()})
     assert billed == month.used
     lost, double = (month.used - billed).total(), (billed - month.used).total()
     compared = (f"{month.used.total()} units used", f"{billed.total()} units on invoices")

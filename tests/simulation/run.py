@@ -25,7 +25,7 @@ from tests.simulation.turns import sleep
 from tests.simulation.world import World
 
 _CRITICAL: Final = 50
-INVOICES_S: Final = 240.0
+INVOICES_S: Final = 600.0
 """Between two looks at invoices: in vain nearly always, and still far below their margin."""
 _COLLECT_EVERY: Final = 20
 

@@ -471,6 +471,25 @@ async def test_what_a_forgotten_ledger_may_have_sent_is_not_carried_before_it_wa
     assert await carry(world) == CarryPass(1, 0, 0)
 
 
+async def test_what_a_lost_ledger_may_have_carried_is_not_carried_again_by_itself(
+    world: World,
+) -> None:
+    """Its first carry was sent under a date of its own, which no cell in doubt holds."""
+    await month_ended(world)
+    await meters(world, "next-period")
+    await use(world, 30)
+    world.value("SELECT ledger.adopt_v1('restored', 'ann', true)")
+    world.admin.execute("UPDATE ledger.doubt SET settled_at = now()")
+
+    assert await carry(world) == CarryPass(0, 1, 0)
+    ((rule,),) = world.rows("SELECT detail ->> 'rule' FROM ledger.parked")
+    assert rule.startswith("the ledger that was lost may have carried it already")
+    assert entries(world) == [("usage", 30)]
+
+    carry_entry(world, first_entry(world))  # by a person who has compared
+    assert entries(world) == [("usage", 30), ("carry", -30), ("carry", 30)]
+
+
 async def test_no_worker_starts_by_meters_that_cannot_make_the_grace_of_a_customer_in_force(
     world: World,
 ) -> None:

@@ -197,6 +197,10 @@ PLANTS = {
         "carry_entry", "IF o.doubted THEN", "IF false THEN",
         carrying.test_what_a_forgotten_ledger_may_have_sent_is_not_carried_before_it_was_compared,
     ),
+    "carried again after a restore": Plant(
+        "carry_overdue_v1", "IF ledger.may_be_carried(o.deadline_at) THEN", "IF false THEN",
+        carrying.test_what_a_lost_ledger_may_have_carried_is_not_carried_again_by_itself,
+    ),
     "nothing is something": Plant(
         "carry_overdue_v1", "IF o.delta = 0 THEN", "IF false THEN",
         carrying.test_nothing_is_nothing_to_carry,

@@ -22,7 +22,7 @@ def stripe_down(world: World, busy_s: float) -> float:
         world.stripe.weather = weather
         world.timeline.note("weather", weather)
 
-    for _ in range(rng.randrange(1, 4)):
+    for _ in range(rng.randrange(1, 3)):
         at_s, lasts_s = rng.random() * busy_s, rng.choice((300.0, HOUR_S, 4 * HOUR_S))
         world.later(at_s, partial(becomes, rng.choice(SPELLS)))
         world.later(at_s + lasts_s, partial(becomes, "fine"))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tests.simulation.ledger.people import RefusedError
+from tests.simulation.ledger.reconciling import IN_FLIGHT_US
 from tests.simulation.ledger.rejecting import Rejecting
 from tests.simulation.ledger.rows import Carry, Entry, MeterEventRow, Parked, Uncovered
 
@@ -34,6 +35,8 @@ class Carrying(Rejecting):
         due = [u for u in self.overdue() if u.lane_id in lanes and self._goes_by_itself(u)]
         for u in sorted(due, key=lambda u: (u.delta < 0, u.entry_id))[:limit]:
             objection = TOO_LATE if self._policy(u) == "review" else self._objection(u)
+            if self._may_be_carried(u):
+                objection = "the ledger that was lost may have carried it already"
             if u.delta == 0:
                 self._settle_nothing(u, [u.entry_id])
             elif objection is None:
@@ -85,6 +88,13 @@ class Carrying(Rejecting):
             return None
         present = self._open_period_holds(u.tenant_id, self.entry(u.entry_id).metric)
         return f"it holds {present}" if present + u.delta < 0 else None
+
+    def _may_be_carried(self, u: Uncovered) -> bool:
+        """Whether it was overdue already when a restored ledger was taken on."""
+        at_us = (
+            self.tables.adoptions[-1].quiet_from_us - IN_FLIGHT_US if self.tables.adoptions else -1
+        )
+        return u.deadline_us is not None and u.deadline_us <= at_us
 
     def _open_period_holds(self, tenant_id: str, metric: str) -> int:
         assert self.tables.cycle is not None
