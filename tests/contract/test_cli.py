@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 SCHEMAS: Final = ROOT / "schemas" / "cli"
 ANOTHERS: Final = {"sandbox", "demo", "stripe-sandbox"}
 """Handed on as they are typed: their options are the sandbox package's own."""
-FOR_EVER: Final = {"worker", "webhook", "exporter"}
+FOR_EVER: Final = {"worker", "webhook", "exporter", "console"}
 CODES: Final = {0, 1, 2, 69, 75, 78}
 
 NAMED_OTHERWISE: Final = {
@@ -53,6 +53,7 @@ LOADS: Final[dict[str, set[str]]] = {
     "worker": HEAVY - {"jsonschema"},
     "webhook": REPORTS,
     "exporter": {*CAPTURE, "aiohttp", "confluent_kafka", "prometheus_client"},
+    "console": HEAVY - {"faust", "jsonschema", "rocksdict", "uvloop"},
     "status": DATABASE,
     "doctor": CAPTURE,
     "trace": DATABASE,
