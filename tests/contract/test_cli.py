@@ -38,8 +38,8 @@ NAMED_OTHERWISE: Final = {
 OF_AN_OPTION: Final = {"meters_edges"}
 
 HEAVY: Final = {
-    "aiohttp", "confluent_kafka", "faust", "jsonschema", "prometheus_client", "psycopg", "requests",
-    "rich", "rocksdict", "stripe", "structlog", "uvloop",
+    "aiohttp", "confluent_kafka", "faust", "jinja2", "jsonschema", "prometheus_client", "psycopg",
+    "requests", "rich", "rocksdict", "starlette", "stripe", "structlog", "uvicorn", "uvloop",
 }  # fmt: skip
 DATABASE: Final = {"psycopg"}
 CAPTURE: Final = {"psycopg", "requests", "rich", "structlog"}
@@ -50,8 +50,9 @@ LOADS: Final[dict[str, set[str]]] = {
     "sandbox": set(),
     "stripe-sandbox": set(),
     "drill": STRIPE,
-    "worker": HEAVY - {"jsonschema"},
+    "worker": HEAVY - {"jinja2", "jsonschema", "starlette", "uvicorn"},
     "webhook": REPORTS,
+    "console": {*REPORTS, "confluent_kafka", "jinja2", "starlette", "uvicorn"},
     "exporter": {*CAPTURE, "aiohttp", "confluent_kafka", "prometheus_client"},
     "console": HEAVY - {"faust", "jsonschema", "rocksdict", "uvloop"},
     "status": DATABASE,
