@@ -54,7 +54,6 @@ LOADS: Final[dict[str, set[str]]] = {
     "webhook": REPORTS,
     "console": {*REPORTS, "confluent_kafka", "jinja2", "starlette", "uvicorn"},
     "exporter": {*CAPTURE, "aiohttp", "confluent_kafka", "prometheus_client"},
-    "console": HEAVY - {"faust", "jsonschema", "rocksdict", "uvloop"},
     "status": DATABASE,
     "doctor": CAPTURE,
     "trace": DATABASE,
