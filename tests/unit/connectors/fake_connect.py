@@ -59,7 +59,8 @@ class FakeConnect:
         self.configs[name] = dict(config)
         self.states[name] = state
         self.task_states[name] = "RUNNING"
-        self.offsets[name] = []
+        # Positions outlive their connector.
+        self.offsets.setdefault(name, [])
 
     def wrote(self) -> list[str]:
         return [
