@@ -108,7 +108,10 @@ def assert_made_good(stack: LiveStack, *all_books: Books) -> None:
         assert_exact(stack, books)
 
 
-@pytest.mark.drill(name="connect-restarted")
+@pytest.mark.drill(
+    name="connect-restarted",
+    about="Connect is restarted while a transaction is open: what commits afterwards is sent once",
+)
 def test_connect_restarts_in_order_while_a_transaction_is_open(stack: LiveStack) -> None:
     before, across, beside = flowing(stack, "open", 41), Books(), Books()
     uses = list(scattered("open-across", EVENTS, tenants=4, seed=42))
@@ -131,7 +134,10 @@ def test_connect_restarts_in_order_while_a_transaction_is_open(stack: LiveStack)
     assert_made_good(stack, before, across, beside)
 
 
-@pytest.mark.drill(name="slot-dropped")
+@pytest.mark.drill(
+    name="slot-dropped",
+    about="The replication slot is dropped: the start is refused, the repair sends the gap",
+)
 def test_a_dropped_slot_is_refused_and_the_repair_sends_the_gap(stack: LiveStack) -> None:
     before = flowing(stack, "dropped", 51)
     stack.parts.stop("connect")
@@ -149,7 +155,10 @@ def test_a_dropped_slot_is_refused_and_the_repair_sends_the_gap(stack: LiveStack
     assert_made_good(stack, before, missing)
 
 
-@pytest.mark.drill(name="slot-advanced")
+@pytest.mark.drill(
+    name="slot-advanced",
+    about="The slot was moved past rows: the audit names each of them, the repair sends them",
+)
 def test_rows_that_a_slot_was_moved_past_are_named_and_sent_again(stack: LiveStack) -> None:
     before = flowing(stack, "moved", 61)
     stop_connector(stack)
@@ -188,7 +197,10 @@ def test_rows_that_a_slot_was_moved_past_are_named_and_sent_again(stack: LiveSta
     assert_made_good(stack, before, missing, after)
 
 
-@pytest.mark.drill(name="slot-lost")
+@pytest.mark.drill(
+    name="slot-lost",
+    about="The server gives the slot up, its log grew past the limit: refused, and repaired",
+)
 def test_a_slot_given_up_by_the_server_is_refused_and_repaired(stack: LiveStack) -> None:
     before = flowing(stack, "given-up", 71)
     stack.parts.stop("connect")
@@ -235,7 +247,10 @@ def written_until_lost(stack: LiveStack) -> bool:
     return row == ("lost",)
 
 
-@pytest.mark.drill(name="offsets-wiped")
+@pytest.mark.drill(
+    name="offsets-wiped",
+    about="Connect's stored position is wiped: refused; what comes again counts nothing",
+)
 def test_a_wiped_position_is_refused_and_what_comes_again_counts_nothing(stack: LiveStack) -> None:
     before = flowing(stack, "wiped", 81)
     stop_connector(stack)
@@ -255,7 +270,10 @@ def test_a_wiped_position_is_refused_and_what_comes_again_counts_nothing(stack: 
     assert_made_good(stack, before, missing)
 
 
-@pytest.mark.drill(name="table-emitted-again")
+@pytest.mark.drill(
+    name="table-emitted-again",
+    about="The whole outbox is sent twice more while usage flows: nothing counts again",
+)
 def test_the_whole_table_comes_twice_more_while_usage_flows(stack: LiveStack) -> None:
     before, during = flowing(stack, "again", 91), Books()
     everything = "SELECT metering.reemit(now() - interval '1 day', now(), 'drill: all of it again')"

@@ -74,7 +74,10 @@ def openings(worker: LiveWorker) -> int:
     return sum(line["state"] == "open" for line in worker.said("sink"))
 
 
-@pytest.mark.drill(name="key-refused-1h")
+@pytest.mark.drill(
+    name="key-refused-1h",
+    about="Stripe refuses the key for an hour: no attempt is used up, and recording goes on",
+)
 def test_an_hour_without_a_key_costs_no_attempt_and_recording_goes_on(stack: ShiftedStack) -> None:
     books = Books()
     stack.stand_in.arm(kind="401")
@@ -106,7 +109,10 @@ def test_an_hour_without_a_key_costs_no_attempt_and_recording_goes_on(stack: Shi
     assert worker.said("sink")[-1]["state"] == "closed"
 
 
-@pytest.mark.drill(name="key-refused-a-day")
+@pytest.mark.drill(
+    name="key-refused-a-day",
+    about="Stripe refuses the key for a day: all is sent but what may be there already",
+)
 def test_a_key_that_is_back_after_a_day_sends_all_but_what_may_be_there(
     stack: ShiftedStack,
 ) -> None:

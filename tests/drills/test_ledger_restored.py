@@ -62,7 +62,10 @@ def halted(stack: LiveStack) -> bool:
     return ledger_number(stack, text) == 1
 
 
-@pytest.mark.drill(name="ledger-restored")
+@pytest.mark.drill(
+    name="ledger-restored",
+    about="The ledger is restored from a backup under its workers: noticed, adopted, made good",
+)
 def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: LiveStack) -> None:
     name = str(conninfo_to_dict(stack.facts["ledger_owner_dsn"])["dbname"])
     before, after = Books(), Books()
@@ -114,7 +117,10 @@ def test_a_restored_ledger_is_adopted_and_every_amount_is_at_stripe_once(stack: 
 
 
 @pytest.mark.long
-@pytest.mark.drill(name="ledger-forgot-attempts")
+@pytest.mark.drill(
+    name="ledger-forgot-attempts",
+    about="The restored ledger lacks nothing but what was sent: workers remember",
+)
 def test_a_ledger_that_forgot_nothing_but_what_was_sent_sends_none_of_it_again(
     stack: LiveStack,
 ) -> None:

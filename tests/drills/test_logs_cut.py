@@ -91,7 +91,10 @@ def assert_all_made_good(stack: LiveStack, *all_books: Books) -> None:
         assert_exact(stack, books)
 
 
-@pytest.mark.drill(name="packed-log-cut")
+@pytest.mark.drill(
+    name="packed-log-cut",
+    about="The workers' own changelog is cut: state is rebuilt from the events",
+)
 def test_a_cut_changelog_costs_a_reading_of_the_events(own_stack: LiveStack) -> None:
     stack, before, after = own_stack, Books(), Books()
     write(stack, scattered("packed-before", EVENTS, seed=101), before)
@@ -114,7 +117,10 @@ def test_a_cut_changelog_costs_a_reading_of_the_events(own_stack: LiveStack) -> 
     assert_all_made_good(stack, before, after)
 
 
-@pytest.mark.drill(name="events-topic-cut")
+@pytest.mark.drill(
+    name="events-topic-cut",
+    about="Events are removed before they were read: their partitions are held, and the loss named",
+)
 def test_events_removed_before_they_were_read_hold_their_partitions(own_stack: LiveStack) -> None:
     stack, before, missing, after = own_stack, Books(), Books(), Books()
     stack.parts.scale(1)
@@ -159,7 +165,10 @@ def holds_all(worker: LiveWorker) -> bool:
     return {each["partition"] for each in refused} == set(range(PARTITIONS))
 
 
-@pytest.mark.drill(name="topic-recreated")
+@pytest.mark.drill(
+    name="topic-recreated",
+    about="The events topic is made anew: not read before it is adopted; the lost is sent again",
+)
 def test_an_events_topic_made_anew_is_not_read_before_it_is_adopted(own_stack: LiveStack) -> None:
     stack, before, missing, after = own_stack, Books(), Books(), Books()
     worker = stack.start_worker("recreated")

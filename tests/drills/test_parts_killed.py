@@ -94,7 +94,10 @@ def recorded_in_the_end(stack: LiveStack, use: Use) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.drill(name="broker-killed-mid-chunk")
+@pytest.mark.drill(
+    name="broker-killed-mid-chunk",
+    about="SIGKILL to the broker while a worker has a chunk in hand",
+)
 def test_the_broker_is_killed_with_a_chunk_in_hand(stack: LiveStack) -> None:
     books = Books()
     write(stack, scattered("in-hand", 3 * EVENTS, seed=23), books)
