@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -34,13 +34,19 @@ def shell(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedP
 
 
 def test_help_is_there_at_once(tmp_path: Path) -> None:
+    """In seconds of the processor: what others do on this machine is not its fault."""
     quickest_s = 9.9
     for _ in range(3):
-        began_s = time.monotonic()
+        before_s = _of_children_s()
         shown = shell("--help", cwd=tmp_path)
-        quickest_s = min(quickest_s, time.monotonic() - began_s)
+        quickest_s = min(quickest_s, _of_children_s() - before_s)
         assert shown.returncode == 0
-    assert quickest_s < 0.5
+    assert 0 < quickest_s < 0.5
+
+
+def _of_children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_nothing_heavy_is_imported_before_a_command_is_typed(tmp_path: Path) -> None:
