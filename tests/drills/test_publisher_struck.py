@@ -19,6 +19,8 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(240)]
 EVENTS: Final = 90
 TENANTS: Final = 5
+SLOW_MS: Final = 1_500
+"""Longer than a worker takes to hear that it is to stop, shorter than it waits for an answer."""
 LONG: Final = [pytest.param(step, marks=pytest.mark.long) for step in PUBLISH_STEPS]
 # Stripe counts the request, the ledger does not know: what costs money where it goes wrong.
 IN_CI: Final = [
@@ -73,10 +75,13 @@ def test_suspended_at_a_step_of_publishing(stack: LiveStack, step: str) -> None:
 @pytest.mark.parametrize("step", LONG)
 def test_stopped_at_a_step_of_publishing(stack: LiveStack, step: str) -> None:
     books = recorded(stack, f"pt-{step}")
+    # Else everything in flight is answered before the order is heard, and nothing has to be done.
+    stack.stand_in.arm(kind="slow", delay_ms=SLOW_MS)
     struck(stack, "stops", step, signal.SIGTERM)
     show_pending(stack, books)
     assert ask(stack, UNANSWERED, books) == 0, "a lane was left to its lease"
     assert ask(stack, DOUBTED, books) == 0, "what was not sent counts as possibly executed"
+    stack.stand_in.clear_faults()
     stack.start_worker("stops", **IMPATIENT)
     await_settled(stack, books)
     assert_exact(stack, books)
