@@ -13,7 +13,7 @@ from streams.cli import terminal
 from streams.cli.audit_registry import Span, Waiting, look_at
 from streams.cli.audit_skipped import SkippedRecord, read_skipped
 from streams.cli.database import Connection, ledger_rows, login_of, row
-from streams.cli.errors import UsageProblemError
+from streams.cli.errors import TryAgainError, UsageProblemError
 from streams.cli.held import Held
 from streams.core.instant import wire_text
 from streams.core.skipped import Missing, Said, meant
@@ -61,6 +61,7 @@ def skipped_record(ledger: Connection, partition: int, offset: int) -> SkippedRe
 
     Raises:
         UsageProblemError: none was, or the skip was its verdict.
+        TryAgainError: the worker has yet to go on.
     """
     places = [r for r in read_skipped(ledger) if (r.partition, r.offset) == (partition, offset)]
     if not places:
@@ -69,11 +70,16 @@ def skipped_record(ledger: Connection, partition: int, offset: int) -> SkippedRe
             fix="see what was with `tailrace held list`",
         )
     record = places[-1]
+    place = f"offset {offset} of partition {partition}"
+    if record.state == "skipped":
+        raise TryAgainError(
+            f"{place} was skipped, and its worker has not gone on yet",
+            fix="repeat the command in a moment, or see `tailrace held list`",
+        )
     if record.judged or record.state != "done":
-        why = "the skip is its verdict" if record.judged else "its worker has not gone on yet"
+        why = "the skip is its verdict" if record.judged else f"the skip is {record.state}"
         raise UsageProblemError(
-            f"offset {offset} of partition {partition} needs no name: {why}",
-            fix="see `tailrace audit` for what is missing",
+            f"{place} needs no name: {why}", fix="see `tailrace audit` for what is missing"
         )
     return record
 
