@@ -22,7 +22,8 @@ PYTEST = (sys.executable, "-m", "pytest", "-q")
 COVERAGE = (sys.executable, "-m", "coverage")
 INTEGRATION = ROOT / "tests" / "integration"
 ON_THE_STACK = ("journey", "sandbox")
-BESIDE_ANYTHING = ("engine",)
+BESIDE_ANYTHING = {"engine": "on a real broker", "cli": "on real databases"}
+"""Folders that either lane may run, whichever comes to its end first."""
 REAL_CAPTURE = "tests/integration/connectors/test_real_connect.py"
 """Of a suite that needs no stack otherwise."""
 
@@ -87,7 +88,7 @@ def lanes() -> Lanes:
             ((*PYTEST, "tests/unit", "tests/contract", "--ignore=tests/unit/core"),),
         ),
         Suite("seeds and planted bugs on virtual time", ((*PYTEST, "tests/simulation"),)),
-        Suite("on real databases", ((*PYTEST, *_others()),)),
+        Suite("the rest on real databases", ((*PYTEST, *_others()),)),
     ]
     on_the_stack = [
         Suite("drills on the whole stack", ((*PYTEST, "tests/drills", "-m", "not long"),)),
@@ -98,8 +99,8 @@ def lanes() -> Lanes:
         Suite("capture on the whole stack", ((*PYTEST, REAL_CAPTURE),)),
     ]
     either = [
-        Suite(f"the {name} on a real broker", ((*PYTEST, f"tests/integration/{name}"),))
-        for name in BESIDE_ANYTHING
+        Suite(f"the {name} {where}", ((*PYTEST, f"tests/integration/{name}"),))
+        for name, where in BESIDE_ANYTHING.items()
     ]
     return Lanes(computing, on_the_stack, either)
 
