@@ -17,15 +17,16 @@ _NAMED: Final = re.compile(
     re.IGNORECASE,
 )
 _QUOTED: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
-_NAME: Final = r"(?:[\w.-]*(?:passw(?:or)?d|secret|api_?key))"
+# Without what may stand before it: the search for that reads a long word again from each letter.
+_NAME: Final = r"(?:passw(?:or)?d|secret|api_?key)"
 _SHAPES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # Stripe's keys and signing secrets.
     (re.compile(r"\b((?:sk|rk|ek)_(?:live|test)_)[A-Za-z0-9]{3,}"), rf"\1{MASK}"),
     (re.compile(r"\b(whsec_)[A-Za-z0-9+/=_-]{3,}"), rf"\1{MASK}"),
     # user:password@host of any address; a password may hold `/` where nobody quoted it.
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s@]+@", re.IGNORECASE), rf"\1{MASK}@"),
+    (re.compile(r"([a-z0-9+.-]://[^\s:/@]*:)[^\s@]+@", re.IGNORECASE), rf"\1{MASK}@"),
     # The same where somebody left the scheme out.
-    (re.compile(r"(?<![\w/])([\w.-]+:)[^\s@:/]+(@[\w.\[-])"), rf"\1{MASK}\2"),
+    (re.compile(r"([\w.-]:)[^\s@:/]+(@[\w.\[-])"), rf"\1{MASK}\2"),
     # name=value and "name": "value", as in DSNs, librdkafka's and Java's options, headers; after a
     # bare colon only what ends the line or the item, for else it is a sentence about the name.
     (
