@@ -13,6 +13,7 @@ _BY_KEY: Final = {
     "retention.ms": "retention",
     "retention.bytes": "retention",
 }
+_GROWN: Final = "one that was grown since wants a new generation of topics"
 _WHY: Final = {
     "missing": "nothing can be written to it",
     "partitions": "ids are remembered by partition: with another count copies do not meet",
@@ -43,7 +44,7 @@ def _topics(kind: str) -> Callable[[Patient], Iterator[Trouble]]:
             fix = APPLY
             if kind == "partitions":
                 count = finding.rule.split(" ")[1]
-                fix = Fix("settings", f"TAILRACE_PARTITIONS={count}")
+                fix = Fix("settings", f"TAILRACE_PARTITIONS={count}  # if it was made so: {_GROWN}")
             yield Trouble(f"{finding.topic}: {finding.rule}", _WHY[kind], fix)
 
     return look

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from schemas.migrations import missing
@@ -57,7 +56,8 @@ def _role(patient: Patient) -> Iterator[Trouble]:
         yield Trouble(
             f"the login {login} is a superuser",
             "it can change amounts past every rule, and decides in nobody's name",
-            Fix("ledger", f'ALTER ROLE "{login}" NOSUPERUSER'),
+            # Not its superuser's rights: it may be the only one that this server has.
+            Fix("settings", "TAILRACE_LEDGER_DSN=postgresql://…  # a login with ledger_service"),
         )
 
 
@@ -119,7 +119,7 @@ def _ready(address: str) -> str | None:
     try:
         with urlopen(f"{address}/ready", timeout=_TIMEOUT_S):  # noqa: S310 - a sandbox's own address
             return None
-    except URLError as error:
+    except OSError as error:
         answer = getattr(error, "read", None)
         told = answer().decode(errors="replace").strip() if callable(answer) else ""
         return told or str(error)

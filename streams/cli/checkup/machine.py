@@ -39,7 +39,12 @@ def foreign_owners(owners: Mapping[str, Sequence[str]]) -> Iterator[Trouble]:
             yield Trouble(
                 f"the distribution {other} brings a package {name} too",
                 "whichever was installed last has overwritten files of the other, without a word",
-                Fix("shell", f"pip uninstall -y {other}; pip install --force-reinstall {OURS}"),
+                # By file alone: whoever takes our name at an index would be installed instead.
+                Fix(
+                    "shell",
+                    f"pip uninstall -y {shlex.quote(other)}; pip install --no-index --no-deps "
+                    f"--force-reinstall …  # the wheel or folder that {OURS} came from",
+                ),
             )
 
 
@@ -89,7 +94,7 @@ def short_of_room(free: Mapping[Path, int]) -> Iterator[Trouble]:
             yield Trouble(
                 f"{left >> 20} MiB are free where {folder} is, less than {FREE_BYTES_MIN >> 20}",
                 "a worker on a full disk stops, and so do Kafka and PostgreSQL beside it",
-                Fix("shell", f"du -xh --max-depth=2 '{folder}' | sort -h | tail"),
+                Fix("shell", f"du -xh --max-depth=2 {shlex.quote(str(folder))} | sort -h | tail"),
             )
 
 

@@ -18,9 +18,10 @@ REPAIR: Final = Fix("shell", 'tailrace connector repair --reason "…" --yes')
 DAYS_AHEAD_MIN: Final = 1
 _LOST_WHY: Final = "rows that were recorded since may never come out of it"
 _MAKE_PUBLICATION: Final = (
-    f"DROP PUBLICATION IF EXISTS {PUBLICATION}; CREATE PUBLICATION {PUBLICATION} FOR TABLE "
-    f"{OUTBOX} WITH (publish = 'insert', publish_via_partition_root = true)"
+    f"BEGIN; DROP PUBLICATION IF EXISTS {PUBLICATION}; CREATE PUBLICATION {PUBLICATION} FOR TABLE "
+    f"{OUTBOX} WITH (publish = 'insert', publish_via_partition_root = true); COMMIT"
 )
+"""One transaction: what is written while there is no publication can never be decoded."""
 GUARDED: Final[Mapping[str, tuple[tuple[str, ...], str, Fix]]] = {
     "primary": (
         ("standby", "database"),
@@ -30,7 +31,13 @@ GUARDED: Final[Mapping[str, tuple[tuple[str, ...], str, Fix]]] = {
     "slot": (("slot-missing", "slot-kind"), _LOST_WHY, REPAIR),
     "slot-lost": (("slot-wal",), _LOST_WHY, REPAIR),
     "slot-position": (
-        ("slot-ahead", "position-future", "position-missing", "position-foreign"),
+        (
+            "slot-ahead",
+            "position-future",
+            "position-missing",
+            "position-foreign",
+            "undecodable",
+        ),
         _LOST_WHY,
         REPAIR,
     ),
@@ -177,7 +184,11 @@ def _writers(patient: Patient) -> Iterator[Trouble]:
         yield Trouble(
             f"{grant['grantee']} may write {grant['table']} past its functions",
             "a row without an identity in the registry is counted, and no audit can prove it",
-            Fix("service's database", f"REVOKE ALL ON {grant['table']} FROM {grant['grantee']}"),
+            Fix(
+                "service's database",
+                f"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON {grant['table']} "
+                f"FROM {grant['grantee']}",
+            ),
         )
 
 

@@ -1,6 +1,7 @@
 """Stripe: reachable with a key of the right mode, and meters that count what is sent."""
 
 import asyncio
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -91,19 +92,20 @@ def _meters(*kinds: Wrong) -> Callable[[Patient], Iterator[Trouble]]:
 
 def fix_of(finding: MeterFinding, meters: Iterable[LiveMeter], base: str) -> Fix:
     """What to paste about a meter."""
-    curl = 'curl -H "Authorization: Bearer $TAILRACE_STRIPE_API_KEY"'
+    # The key goes by stdin: everybody on a machine sees the arguments of its programs.
+    curl, key = "curl -H @-", '<<<"Authorization: Bearer $TAILRACE_STRIPE_API_KEY"'
     name = finding.event_name
     if finding.kind == "archived":
         meter_id = next(meter.id for meter in meters if meter.event_name == name)
-        return Fix("shell", f"{curl} -X POST {base}/v1/billing/meters/{meter_id}/reactivate")
+        return Fix("shell", f"{curl} -X POST {base}/v1/billing/meters/{meter_id}/reactivate {key}")
     if finding.kind == "missing":
         fields = (
             f"display_name={name}", f"event_name={name}", "default_aggregation[formula]=sum",
             "customer_mapping[type]=by_id", f"customer_mapping[event_payload_key]={CUSTOMER_KEY}",
             f"value_settings[event_payload_key]={VALUE_KEY}",
         )  # fmt: skip
-        given = " ".join(f"-d '{field}'" for field in fields)
-        return Fix("shell", f"{curl} {base}/v1/billing/meters {given}")
+        given = " ".join(f"--data-urlencode {shlex.quote(field)}" for field in fields)
+        return Fix("shell", f"{curl} {base}/v1/billing/meters {given} {key}")
     if finding.kind == "mode":
         return Fix("settings", "TAILRACE_STRIPE_API_KEY=…  # of the mode that is meant")
     return Fix("stripe", finding.remedy)

@@ -23,6 +23,7 @@ from tests.support.waiting import until
 from tests.unit.connectors.fake_connect import FakeConnect, serving
 
 pytestmark = pytest.mark.postgres
+FIELD = "--data-urlencode"
 KEY = {"Authorization": "Bearer sk_test_sandbox"}
 
 
@@ -68,8 +69,9 @@ class Ward:
             subprocess.run(["bash", "-c", text], check=True)
 
     def _curl(self, words: list[str]) -> None:
+        assert words[:3] == ["curl", "-H", "@-"], "the key is no argument"
         url = next(word for word in words if word.startswith("http"))
-        fields = [words[n + 1].split("=", 1) for n, word in enumerate(words) if word == "-d"]
+        fields = [words[n + 1].split("=", 1) for n, word in enumerate(words) if word == FIELD]
         answer = requests.post(url, data=dict(fields), headers=KEY, timeout=10)
         assert answer.ok, answer.text
 
@@ -256,7 +258,6 @@ def test_an_outbox_without_partitions_for_tomorrow_is_named(
     ("check", "plant", "said"),
     [
         ("ledger-role", "GRANT ledger_owner TO {login}", "owns the ledger's tables"),
-        ("ledger-role", "ALTER ROLE {login} SUPERUSER", "is a superuser"),
         (
             "ledger-append-only",
             "GRANT UPDATE ON ledger.meter_log TO ledger_service",
@@ -275,6 +276,17 @@ def test_a_fault_in_the_ledger_is_named_and_mended_by_its_fix(
 ) -> None:
     ward.sql(ward.ledger, plant.format(login=f'"{ward.login}"'))
     mended(ward, check, said, monkeypatch)
+
+
+def test_a_superuser_is_named_and_keeps_its_rights(ward: Ward) -> None:
+    ward.sql(ward.ledger, f'ALTER ROLE "{ward.login}" SUPERUSER')
+    try:
+        found = ward.check("ledger-role")
+    finally:
+        ward.sql(ward.ledger, f'ALTER ROLE "{ward.login}" NOSUPERUSER')
+    assert "is a superuser" in found["said"]
+    assert [trouble["fix"]["where"] for trouble in found["troubles"]] == ["settings"]
+    assert ward.check("ledger-role")["state"] == "ok"
 
 
 def test_usage_of_a_tenant_without_a_customer_is_named_with_the_command(

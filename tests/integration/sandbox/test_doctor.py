@@ -95,7 +95,8 @@ def test_a_partition_count_that_is_not_the_topics_is_named(
     monkeypatch.setenv("TAILRACE_PARTITIONS", "6")
     (found,) = cli.json("doctor", "doctor", "topic-partitions")["checks"]
     assert "has 12 partitions, this installation was set up with 6" in found["said"]
-    variable, _, value = found["troubles"][0]["fix"]["paste"].partition("=")
+    paste = found["troubles"][0]["fix"]["paste"].partition("  # ")[0]
+    variable, _, value = paste.partition("=")
     monkeypatch.setenv(variable, value)
     assert state(cli, "topic-partitions")[0] == "ok"
 

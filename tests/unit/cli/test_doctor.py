@@ -20,8 +20,9 @@ from streams.cli.errors import UnavailableError
 from streams.cli.main import run
 from streams.core.live_meter import LiveMeter, MeterFinding
 from streams.settings import Settings
-from tests.unit.connectors.test_slot_guard import EXPECTED, HEALTHY, slot
+from tests.unit.connectors.test_slot_guard import EXPECTED, HEALTHY, slot, status
 
+UNDECODABLE = 'Caused by: org.postgresql.util.PSQLException: ERROR: publication "m" does not exist'
 TROUBLE = Trouble("it is broken", "it matters", Fix("shell", "tailrace status"))
 
 
@@ -40,6 +41,7 @@ def test_another_distribution_over_our_names_is_named_and_gone_once_it_is_uninst
     ]
     (paste,) = pastes(machine.foreign_owners(owners))
     assert paste.startswith("pip uninstall -y schemas;")
+    assert "--no-index" in paste, "an index may have another tailrace"
     owners["schemas"].remove("schemas")
     assert what(machine.foreign_owners(owners)) == []
 
@@ -97,6 +99,7 @@ def test_a_wal_without_rows_is_named() -> None:
         ("slot-lag", slot(safe_wal_bytes=1 << 20)),
         ("slot-reader", slot(active=False, active_pid=None)),
         ("publication", replace(HEALTHY, publication=None)),
+        ("slot-position", replace(HEALTHY, status=status("RUNNING", "FAILED", trace=UNDECODABLE))),
     ],
 )
 def test_what_the_slot_guard_finds_is_told_by_one_check(check: str, seen: Observation) -> None:
@@ -154,15 +157,39 @@ def test_a_fix_of_a_meter_is_a_request_where_stripe_can_do_it() -> None:
     archived = MeterFinding("archived", "exports", "the meter is archived", "reactivate it")
     base = "http://127.0.0.1:1"
     assert sink.fix_of(archived, [METER], base).paste == (
-        'curl -H "Authorization: Bearer $TAILRACE_STRIPE_API_KEY" -X POST '
-        f"{base}/v1/billing/meters/mtr_1/reactivate"
+        f"curl -H @- -X POST {base}/v1/billing/meters/mtr_1/reactivate "
+        '<<<"Authorization: Bearer $TAILRACE_STRIPE_API_KEY"'
     )
     missing = sink.fix_of(replace(archived, kind="missing"), [], base)
-    assert "-d 'default_aggregation[formula]=sum'" in missing.paste
+    assert "--data-urlencode 'default_aggregation[formula]=sum'" in missing.paste
     assert sink.fix_of(replace(archived, kind="formula"), [], base) == Fix(
         "stripe", "reactivate it"
     )
     assert sink.fix_of(replace(archived, kind="mode"), [], base).where == "settings"
+
+
+@pytest.mark.parametrize("name", ["exports", "it's; touch planted", "$(touch planted)"])
+def test_a_key_is_no_argument_and_a_meter_s_name_is_no_command(name: str, tmp_path: Path) -> None:
+    curl = tmp_path / "curl"
+    curl.write_text('#!/bin/sh\nfor word; do echo "$word"; done\necho "stdin: $(cat)"\n', "utf-8")
+    curl.chmod(0o755)
+    missing = MeterFinding("missing", name, "the meter does not exist", "create it")
+    done = subprocess.run(
+        ["bash", "-c", sink.fix_of(missing, [], "http://127.0.0.1:1").paste],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TAILRACE_STRIPE_API_KEY": "rk_test_planted"},
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    *words, stdin = done.stdout.splitlines()
+    assert f"event_name={name}" in words
+    assert not any("rk_test_planted" in word for word in words)
+    assert stdin == "stdin: Authorization: Bearer rk_test_planted"
+    assert not (tmp_path / "planted").exists()
+
+
+def test_the_publication_is_never_gone_for_a_moment() -> None:
+    paste = service.GUARDED["publication"][2].paste
+    assert paste.startswith("BEGIN; DROP PUBLICATION")
+    assert paste.endswith("; COMMIT")
 
 
 def check(error: Exception | None = None, *troubles: Trouble, reaches: str = "") -> Result:
