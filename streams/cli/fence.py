@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from streams.cli import terminal
 from streams.cli.boundary import Shown, explain
 from streams.cli.errors import INTERRUPTED
 from streams.masking import masked
@@ -49,7 +50,7 @@ def fenced(
             raise
         shown = explained(error)
         for line in shown.lines():
-            typer.echo(masked(line), err=True)
+            terminal.say(masked(line))
         return shown.exit_code
     return outcome if isinstance(outcome, int) else 0
 

@@ -52,7 +52,8 @@ def _redraw(read: Callable[[], Screen], pause: Callable[[], None]) -> None:
     live, text = import_module("rich.live"), import_module("rich.text")
     with live.Live(screen=True, auto_refresh=False) as shown:
         for screen in readings(read):
-            shown.update(text.Text("\n".join(screen), no_wrap=True), refresh=True)
+            lines = "\n".join(terminal.plain(line) for line in screen)
+            shown.update(text.Text(lines, no_wrap=True), refresh=True)
             pause()
 
 

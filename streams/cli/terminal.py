@@ -4,10 +4,11 @@ A command builds one value; `emit` prints it as JSON or hands it to the command'
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from os import environ
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import msgspec
 import typer
@@ -15,10 +16,26 @@ import typer
 from streams.cli.errors import PIPE_CLOSED, TryAgainError, UsageProblemError
 from streams.core.instant import age_text
 
+_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_BREAKS: Final = re.compile(r"[\t\n]")
+
+
+def plain(text: str) -> str:
+    """The text without what steers a terminal or turns its direction.
+
+    Names, reasons and answers come from anybody. What is replaced is written as JSON writes it, so
+    that a document stays one and says the same.
+    """
+    return _UNSEEN.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
 
 def say(text: str) -> None:
     """Talk: progress, remarks, plans. On stderr, so that a pipe gets data only."""
-    typer.echo(text, err=True)
+    typer.echo(plain(text), err=True)
 
 
 def data(text: str = "") -> None:
@@ -29,7 +46,7 @@ def data(text: str = "") -> None:
         TryAgainError: it cannot be written, as on a full disk.
     """
     try:
-        typer.echo(text)
+        typer.echo(plain(text))
     except BrokenPipeError:
         _let_go()
         raise typer.Exit(PIPE_CLOSED) from None
@@ -55,7 +72,7 @@ def emit_json(document: Mapping[str, Any]) -> None:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Aligned columns, numbers to the right; never cut to a terminal's width."""
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["" if cell is None else _one_line(str(cell)) for cell in row] for row in rows]
     widths = [
         max(len(line[place]) for line in [list(heads), *texts]) for place in range(len(heads))
     ]
@@ -71,6 +88,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
         return "  ".join(aligned).rstrip()
 
     return [line(heads), *(line(row) for row in texts)]
+
+
+def _one_line(text: str) -> str:
+    """A line of a reason's own would pass for another row."""
+    return _BREAKS.sub(_escaped, plain(text))
 
 
 def show_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -7,9 +7,11 @@ of the plan that was shown: where the plan has changed since, it is shown anew a
 """
 
 import hashlib
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import structlog
 from starlette.responses import Response
 
 from streams.cli.database import Connection, connected
@@ -19,7 +21,9 @@ from streams.cli.options import Where
 from streams.cli.redriving import redriving, select
 from streams.cli.review import approving, rejecting
 from streams.console.operators import COOKIE, SESSION_S, Operator
-from streams.console.visit import Answer, ForbiddenError, Page, Visit, moved
+from streams.console.visit import Answer, ForbiddenError, Page, Visit, moved, own_path
+
+log = structlog.get_logger("console")
 
 REASON_CHARACTERS_MAX: Final = 2_000
 
@@ -39,20 +43,25 @@ class Rehearsed(NamedTuple):
 
 def sign_in_form(visit: Visit) -> Answer:
     """Where an operator signs in."""
-    return Page("sign_in.html", {"wrong": "", "back": _own_path(visit.asked("back"))})
+    return Page("sign_in.html", {"wrong": "", "back": own_path(visit.asked("back"))})
 
 
 def sign_in(visit: Visit) -> Answer:
     """A session for whoever knows the secret."""
-    back = _own_path(visit.form.get("back"))
+    back = own_path(visit.form.get("back"))
     cookie = visit.console.operators.sign_in(
         visit.form.get("secret", ""), visit.form.get("actor", "")
     )
     if cookie is None:
+        # Not the name that was given: people type the secret there.
+        peer = visit.request.client
+        log.warning("sign_in_refused", peer=peer.host if peer else None)
         wrong = "The secret is not the one of --secret-file, or no name was given."
         return Page("sign_in.html", {"wrong": wrong, "back": back}, 403)
     answer = moved(back)
-    secure = visit.request.url.scheme == "https"
+    # Behind what ends TLS only the browser knows; its cookie must not go out in clear text either.
+    origin = visit.request.headers.get("origin", "")
+    secure = visit.request.url.scheme == "https" or origin.startswith("https://")
     answer.set_cookie(
         COOKIE, cookie, max_age=SESSION_S, httponly=True, samesite="strict", secure=secure
     )
@@ -115,7 +124,7 @@ def redrive(visit: Visit) -> Answer:
         moved_on = texts["would_redrive"] + texts["redriven"]
         return Rehearsed(moved_on, texts["unchanged"], texts.get("refused", []))
 
-    words = [f"--cause {cause}"] if cause else [str(item)]
+    words = ["--cause", shlex.quote(cause)] if cause else [str(item)]
     command = again(["tailrace dead redrive", *words], reason)
 
     def do(ledger: Connection) -> Sequence[str]:
@@ -191,10 +200,3 @@ def _into(given: str | None) -> Where | None:
         raise UsageProblemError(
             f"into: {given!r} is neither own nor carry", fix="/review"
         ) from error
-
-
-def _own_path(given: str | None) -> str:
-    """Where to go on; never another site."""
-    if given and given.startswith("/") and not given.startswith(("//", "/\\")):
-        return given
-    return "/"

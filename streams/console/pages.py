@@ -118,7 +118,9 @@ def _span(visit: Visit, now_us: int) -> tuple[int, int]:
     month = datetime(today.year, today.month, 1, tzinfo=today.tzinfo)
     given_from, given_to = visit.asked("from"), visit.asked("to")
     start = _day("from", given_from) if given_from else int(month.timestamp()) * SECOND_US
-    end = _day("to", given_to) + DAY_US if given_to else now_us
+    end = _day("to", given_to) if given_to else now_us
+    if given_to and "T" not in given_to:
+        end += DAY_US  # a day is in it to its end, an instant is not
     if end <= start:
         raise missing("to: lies before from", "exchange them")
     return start, end

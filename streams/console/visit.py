@@ -123,6 +123,13 @@ def moved(address: str) -> Response:
     return RedirectResponse(address, status_code=303)
 
 
+def own_path(given: str | None) -> str:
+    """Where to go on; never another site."""
+    if given and given.startswith("/") and not given.startswith(("//", "/\\")):
+        return given
+    return "/"
+
+
 def _answer(request: Request, handler: Handler, form: Mapping[str, str]) -> Response:
     console: Console = request.app.state.console
     operator = console.operators.operator(request.cookies.get(COOKIE))
@@ -166,7 +173,7 @@ def render(
     console: Console = request.app.state.console
     partial = "hx-request" in request.headers
     text = _templates().get_template(page.template).render(
-        path=request.url.path,
+        path=own_path(request.url.path),
         mode=mode,
         navigation=NAVIGATION,
         operator=operator,

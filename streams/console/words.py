@@ -1,5 +1,6 @@
 """Figures as pages write them: instants, ages, bytes, counts."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -64,4 +65,5 @@ def count(number: float | str | None) -> str:
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "instant": instant, "age": age, "apart": apart, "lasted": lasted, "size": size, "count": count,
+    "quoted": shlex.quote,
 }  # fmt: skip

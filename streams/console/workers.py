@@ -31,7 +31,8 @@ class WorkerFigures:
 def addresses_of(facts: Mapping[str, Any], given: Iterable[str]) -> list[str]:
     """Where workers serve their figures: those given, else those that a sandbox lists."""
     listed = [str(worker.get("metrics_url")) for worker in facts.get("pids", {}).get("workers", ())]
-    return [each for each in (*given, *listed) if each.startswith(("http://", "https://"))]
+    known = dict.fromkeys(each.rstrip("/") for each in (*given, *listed))
+    return [each for each in known if each.startswith(("http://", "https://"))]
 
 
 def read_workers(addresses: Iterable[str]) -> list[WorkerFigures]:

@@ -5,6 +5,7 @@ money if nobody does anything: `critical` is lost, doubled or on no invoice soon
 `warning` waits, safely and for ever; `info` is worth knowing.
 """
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -202,7 +203,8 @@ def _dead(item: Parked) -> Remark:
     # Offered where the redrive ends it once its remedy is done, and nothing has to be proven.
     command = "tailrace dead list"
     if item.reason == "refused" and item.by_code and item.outcome != "too_old":
-        command = f'tailrace dead redrive --cause {item.cause} --reason "…"'
+        cause = shlex.quote(item.cause or "")
+        command = f'tailrace dead redrive --cause {cause} --reason "…"'
     return Remark("warning", "dead", f"{text}: {ends}", command)
 
 

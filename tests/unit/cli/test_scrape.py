@@ -1,5 +1,6 @@
 """A part that is away costs its own figures, and is asked once while it hangs."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -52,6 +53,52 @@ async def test_a_part_that_hangs_is_asked_once_and_comes_back() -> None:
         return LAG in await scrape.samples()
 
     await eventually("the part to be read again", back)
+    scrape.close()
+
+
+async def test_what_nobody_waited_for_is_not_told_once_it_is_old() -> None:
+    asked = 0
+    released = threading.Event()
+
+    def slow() -> list[Sample]:
+        nonlocal asked
+        asked += 1
+        released.wait(30)
+        return [LAG]
+
+    scrape = Scrape({"kafka": slow}, within_s=0.05, kept_s=0)
+    assert await scrape.samples() == [("usage_exporter_up", "kafka", 0)]
+    released.set()
+    await asyncio.wait([scrape._running["kafka"].samples])
+    await scrape.samples()
+    assert asked == 2
+    scrape.close()
+
+
+async def test_two_scrapes_that_wait_for_one_reading_leave_the_next_one_alone() -> None:
+    asked = 0
+    released = threading.Event()
+
+    def second_hangs() -> list[Sample]:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            released.wait(30)
+        return [LAG]
+
+    scrape = Scrape({"kafka": second_hangs}, within_s=30)
+
+    async def twice() -> list[Sample]:
+        await scrape.samples()
+        return await scrape.samples()
+
+    first, beside = asyncio.create_task(twice()), asyncio.create_task(scrape.samples())
+    assert LAG in await beside
+    third = asyncio.create_task(scrape.samples())
+    released.set()
+    assert LAG in await first
+    assert LAG in await third
+    assert asked == 2, "a reading that goes on is asked again"
     scrape.close()
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
+import typer
 
 from streams.cli import terminal
 from streams.cli.errors import UsageProblemError
+from streams.cli.fence import fenced
 
 
 class Screen(io.StringIO):
@@ -22,6 +25,39 @@ def test_columns_are_aligned_and_numbers_stand_to_the_right() -> None:
 
 def test_a_table_without_rows_is_its_head() -> None:
     assert terminal.table(("a", "b"), []) == ["a  b"]
+
+
+@pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\r", "\x00", "\x7f", "\u202e", "\u2066"])
+def test_what_anybody_wrote_steers_no_terminal(
+    sign: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"acme{sign}[2J·é\tx"
+    terminal.say(text)
+    terminal.data(text)
+    terminal.emit_json({"why": text})
+    seen = capsys.readouterr()
+    assert sign not in seen.err + seen.out
+    shown = f"acme\\u{ord(sign):04x}[2J·é\tx\n"
+    assert seen.err == shown
+    line, _, document = seen.out.partition("\n")
+    assert f"{line}\n" == shown
+    assert msgspec.json.decode(document) == {"why": text}, "the document still says it"
+
+
+def test_what_an_error_quotes_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def fail() -> None:
+        raise UsageProblemError("TENANT: \x1b[2J is unknown", fix="`\x9bm`")
+
+    assert fenced(app, "test", []) == 2
+    assert capsys.readouterr().err == ("error: TENANT: \\u001b[2J is unknown\n  next: `\\u009bm`\n")
+
+
+def test_a_reason_of_several_lines_is_no_row_of_its_own() -> None:
+    (_, line) = terminal.table(("why", "by"), [("lost\nfound\there", "ann")])
+    assert line == "lost\\u000afound\\u0009here  ann"
 
 
 def test_data_and_talk_go_their_own_ways(capsys: pytest.CaptureFixture[str]) -> None:

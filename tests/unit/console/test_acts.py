@@ -6,6 +6,7 @@ import re
 
 import pytest
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from streams.cli.stack import Stack
 from streams.console.acts import Rehearsed
@@ -102,6 +103,37 @@ def test_a_wrong_secret_opens_nothing(secret: str) -> None:
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
     assert "The secret is not the one" in answer.text
+
+
+def test_a_refused_sign_in_is_logged_without_what_was_typed() -> None:
+    with capture_logs() as logged:
+        client().post("/sign-in", data={"actor": SECRET, "secret": "wrong"})
+    assert [(each["event"], each["log_level"]) for each in logged] == [
+        ("sign_in_refused", "warning")
+    ]
+    assert SECRET not in repr(logged)
+
+
+@pytest.mark.parametrize(("origin", "secure"), [("http", False), ("https", True)])
+def test_a_cookie_of_a_browser_that_speaks_tls_is_never_sent_without(
+    origin: str, secure: bool
+) -> None:
+    # What ends TLS before the console speaks to it in clear text.
+    answer = client().post(
+        "/sign-in",
+        data={"actor": "ann", "secret": SECRET},
+        headers={"origin": f"{origin}://127.0.0.1:8190"},
+        follow_redirects=False,
+    )
+    assert answer.status_code == 303
+    assert ("secure" in answer.headers["set-cookie"].lower()) is secure
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "//evil.example/dead"])
+def test_a_page_that_is_not_there_leads_to_no_other_site(path: str) -> None:
+    answer = client().get(f"http://127.0.0.1:8190{path}")
+    assert answer.status_code == 404
+    assert 'href="//' not in answer.text
 
 
 def test_a_cookie_is_kept_from_scripts_and_from_other_sites() -> None:

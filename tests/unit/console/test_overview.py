@@ -155,6 +155,7 @@ def test_lag_counts_what_the_ledger_lacks() -> None:
 def test_workers_are_those_given_and_those_that_a_sandbox_lists() -> None:
     facts = {"pids": {"workers": [{"metrics_url": "http://a"}, {"metrics_url": None}]}}
     assert addresses_of(facts, ["https://b", "file:///etc/passwd"]) == ["https://b", "http://a"]
+    assert addresses_of(facts, ["http://a/"]) == ["http://a"], "each counts once"
     [silent] = read_workers(["http://127.0.0.1:1"])
     assert silent.silent
     assert silent.duplicates == 0

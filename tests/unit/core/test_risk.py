@@ -134,6 +134,10 @@ DEAD = {"kind": "dead", "reason": "refused", "count": 1, "cause": "no_meter", "b
             [("warning", "dead", 'tailrace dead redrive --cause no_meter --reason "…"')],
         ),
         (
+            {"parked": [{**DEAD, "cause": "a; b"}]},
+            [("warning", "dead", """tailrace dead redrive --cause 'a; b' --reason "…\"""")],
+        ),
+        (
             {"parked": [{**DEAD, "outcome": "too_old"}]},
             [("warning", "dead", "tailrace dead list")],
         ),
