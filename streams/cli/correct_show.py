@@ -1,5 +1,6 @@
 """A correction's preview, as lines and as JSON: amounts, Stripe, deadline, limit."""
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,7 +45,9 @@ def _moves(wanted: Wanted, plan: Plan, what: str) -> str:
 
 def _stripe(wanted: Wanted, plan: Plan) -> str:
     if plan["customer"] is None:
-        return f"nothing yet: held until `tailrace customers map {wanted.tenant} cus_…`"
+        return (
+            f"nothing yet: held until `tailrace customers map {shlex.quote(wanted.tenant)} cus_…`"
+        )
     if _kept(plan):
         return "nothing yet: its invoice is closed, the meter's carry decides"
     waiting = int(plan["waiting_before"])

@@ -1,6 +1,7 @@
 """`tailrace customers map|list`: which Stripe customer pays for a tenant, and from when on."""
 
 import re
+import shlex
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -94,7 +95,7 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
                 f"plan: {tenant} moves from {known[-1].customer} to {customer}, from "
                 f"{from_text or 'the next window boundary'} on; earlier usage stays where it is"
             )
-            command = f"tailrace customers map {tenant} {customer}"
+            command = f"tailrace customers map {shlex.quote(tenant)} {shlex.quote(customer)}"
             terminal.confirm("An existing mapping would change.", yes=yes, command=command)
         waiting = dict(ledger_rows(ledger, "unmapped")).get(tenant, 0)
         starts_us = int(ledger_rows(ledger, "map_customer", wanted)[0][0])
@@ -215,7 +216,8 @@ def list_customers(directory: Dir = None, as_json: Json = False) -> None:
                 "period's invoice has it"
             )
     for tenant, entries in unmapped.items():
-        terminal.say(f"{tenant}: {entries} entries held; `tailrace customers map {tenant} cus_…`")
+        command = f"tailrace customers map {shlex.quote(tenant)} cus_…"
+        terminal.say(f"{tenant}: {entries} entries held; `{command}`")
 
 
 def _same(known: list[Mapped], wanted: dict[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 """`tailrace held list|skip|name`: records that hold a partition, and going on without them."""
 
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -78,7 +79,7 @@ def skip(
                     f"dead letter of kind malformed and is not billed; it waits because "
                     f"{record['reason']}"
                 )
-                full = f'{command} --reason "{why}"'
+                full = f"{command} --reason {shlex.quote(why)}"
                 terminal.confirm("This cannot be taken back.", yes=yes, command=full)
         order = {
             "partition": partition,
@@ -138,12 +139,12 @@ def name(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             f"{wire_text(missing.minute_us)}: not billed, and not lost any more"
         )
         terminal.confirm(
-            "This cannot be taken back.", yes=yes, command=f'{command} --reason "{why}"'
+            "This cannot be taken back.", yes=yes, command=f"{command} --reason {shlex.quote(why)}"
         )
         terminal.data(note_name(ledger, record, of_source, missing, why))
     terminal.say(
-        f"to bill it all the same: `tailrace correct --tenant {identity.tenant_id} --event-key "
-        f"{identity.event_key} --delta … --key … --reason …`"
+        f"to bill it all the same: `tailrace correct --tenant {shlex.quote(identity.tenant_id)} "
+        f"--event-key {shlex.quote(identity.event_key)} --delta … --key … --reason …`"
     )
 
 

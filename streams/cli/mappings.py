@@ -1,5 +1,6 @@
 """Which customer pays for which tenant, and whether tenants of one customer agree on its cycle."""
 
+import shlex
 from typing import Any, NamedTuple
 
 from streams.cli import cycles, terminal
@@ -40,18 +41,17 @@ def warn_of_other_cycles(ledger: Connection, wanted: dict[str, Any]) -> None:
 
     mine = cycle(wanted["anchor_us"], wanted["billing_interval"], wanted["grace_us"])
     for line in _beside(ledger, wanted):
+        typed = f"tailrace customers map {shlex.quote(line.tenant_id)} {line.customer}"
         if line.anchor_us is None:
             terminal.say(
                 f"{line.tenant_id} has no billing cycle for {line.customer}, so nothing of it has "
-                f"a deadline: `tailrace customers map {line.tenant_id} {line.customer} --yes` "
-                "gives it this one"
+                f"a deadline: `{typed} --yes` gives it this one"
             )
         elif cycle(line.anchor_us, line.billing_interval, line.grace_us) != mine:
             terminal.say(
                 f"{line.tenant_id} has another billing cycle for {line.customer}: "
                 f"{line.billing_interval} from {instant_text(line.anchor_us)}; one of the two has "
-                f"wrong deadlines: map it anew with `tailrace customers map {line.tenant_id} "
-                f"{line.customer} --anchor … --interval …`"
+                f"wrong deadlines: map it anew with `{typed} --anchor … --interval …`"
             )
 
 

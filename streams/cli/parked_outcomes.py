@@ -1,5 +1,6 @@
 """One open parked item → what can be decided on it: commands, and what each would do."""
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,9 +86,9 @@ def _conflict_outcomes(parked: Row, versions: list[Version]) -> Iterator[Outcome
         if first is not None and first.units is not None:
             delta = from_units(int(parked["units"]) - first.units, scale)
         yield (
-            f"tailrace correct --tenant {parked['tenant_id']} --metric {parked['metric']} "
-            f"--window {instant_text(parked['window_start_us'])} --delta {delta} "
-            f"--key conflict-{number} --reason … --yes",
+            f"tailrace correct --tenant {_typed(parked['tenant_id'])} --metric "
+            f"{_typed(parked['metric'])} --window {instant_text(parked['window_start_us'])} "
+            f"--delta {delta} --key conflict-{number} --reason … --yes",
             "take this version: correct by the difference, then reject the item",
         )
     yield (
@@ -136,9 +137,14 @@ def _opposite(parked: Row, what: str, into: str) -> Outcome:
 
 def _target(parked: Row) -> str:
     return (
-        f"tailrace correct --tenant {parked['tenant_id'] or '…'} --metric "
-        f"{parked['metric'] or '…'} --window {instant_text(parked['window_start_us'])} --delta …"
+        f"tailrace correct --tenant {_typed(parked['tenant_id'])} --metric "
+        f"{_typed(parked['metric'])} --window {instant_text(parked['window_start_us'])} --delta …"
     )
+
+
+def _typed(name: str | None) -> str:
+    """A name as a shell takes it; what is not known is left to whoever types."""
+    return shlex.quote(name) if name else "…"
 
 
 def told(parked: Row, name: str) -> list[Row]:

@@ -1,5 +1,6 @@
 """`tailrace pause` and `tailrace resume`: publishing stands still for all, a meter or a tenant."""
 
+import shlex
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -45,7 +46,7 @@ class Scope(NamedTuple):
     @property
     def option(self) -> str:
         """As it is typed."""
-        return "--all" if self.scope == "all" else f"--{self.scope} {self.subject}"
+        return "--all" if self.scope == "all" else f"--{self.scope} {shlex.quote(self.subject)}"
 
 
 class Answer(NamedTuple):
@@ -88,7 +89,7 @@ def pause(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         if not _is_paused(ledger, wanted):
             for line in _plan(ledger, wanted):
                 terminal.say(line)
-            command = f'tailrace pause {wanted.option} --reason "{why}"'
+            command = f"tailrace pause {wanted.option} --reason {shlex.quote(why)}"
             terminal.confirm(f"Publishing of {wanted} would stop.", yes=yes, command=command)
         answer = Answer(*ledger_rows(ledger, "pause", _order(ledger, wanted, why))[0])
     terminal.data(f"{'paused' if answer.changed else 'unchanged'}: {wanted} {answer.told}")
@@ -143,7 +144,7 @@ def resume(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         others = [p for p in read_pauses(ledger) if _named(p) != str(wanted)]
         if _is_paused(ledger, wanted):
             terminal.say(f"plan: publishing of {wanted} goes on at once")
-            command = f'tailrace resume {wanted.option} --reason "{why}"'
+            command = f"tailrace resume {wanted.option} --reason {shlex.quote(why)}"
             terminal.confirm("Requests would be sent again.", yes=yes, command=command)
         answers = ledger_rows(ledger, "resume", _order(ledger, wanted, why))
     if not answers:
@@ -197,7 +198,7 @@ def _resume_lane(dsn: str, lane: int, reason: str, *, yes: bool) -> None:
         stopped = {number: why for number, _, _, why in ledger_rows(ledger, "lanes_stopped")}
         if lane in stopped:
             terminal.say(f"plan: lane {lane} goes on; it was stopped because {stopped[lane]}")
-            command = f'tailrace resume --lane {lane} --reason "{reason}"'
+            command = f"tailrace resume --lane {lane} --reason {shlex.quote(reason)}"
             terminal.confirm("What comes next in it would be sent.", yes=yes, command=command)
         changed = ledger_rows(ledger, "resume_lane", {"lane": lane, "reason": reason})[0][0]
     terminal.data(f"{'resumed' if changed else 'unchanged: not stopped,'} lane {lane}")

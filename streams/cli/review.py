@@ -127,7 +127,7 @@ def _stripe(entry: Row) -> str:
     """What becomes of an entry at Stripe."""
     match entry["state"]:
         case "unmapped":
-            return f"held until `tailrace customers map {entry['tenant_id']} cus_…`"
+            return f"held until `tailrace customers map {shlex.quote(entry['tenant_id'])} cus_…`"
         case "carry":
             return "not sent: its own invoice is closed, the meter's carry decides"
         case _:

@@ -1,5 +1,6 @@
 """Trace, showing: a journey → its steps in the order of the path, and its JSON document."""
 
+import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -96,7 +97,7 @@ def _entries(journey: Journey) -> Iterator[Step]:
 
 def _why_waiting(waiting: dict[str, Any], journey: Journey) -> Step:
     if waiting["lane_id"] is None:
-        tenant = journey.recorded.tenant_id
+        tenant = shlex.quote(journey.recorded.tenant_id)
         text = f"held: no customer is mapped; `tailrace customers map {tenant} cus_…`"
         return Step(None, "waits", text)
     if waiting["doubted"]:
