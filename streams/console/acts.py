@@ -21,7 +21,15 @@ from streams.cli.options import Where
 from streams.cli.redriving import redriving, select
 from streams.cli.review import approving, rejecting
 from streams.console.operators import COOKIE, SESSION_S, Operator
-from streams.console.visit import Answer, ForbiddenError, Page, Visit, moved, own_path
+from streams.console.visit import (
+    Answer,
+    ForbiddenError,
+    Page,
+    Visit,
+    item_number,
+    moved,
+    own_path,
+)
 
 log = structlog.get_logger("console")
 
@@ -105,12 +113,12 @@ def redrive(visit: Visit) -> Answer:
     """Send dead requests again: one, or all of a cause."""
     operator, reason = _operator(visit), _reason(visit)
     item, cause = visit.form.get("item"), visit.form.get("cause") or None
-    if (item is None) == (cause is None) or (item is not None and not item.isdecimal()):
+    if (item is None) == (cause is None):
         raise UsageProblemError("which dead letters? One item, or one cause", fix="/dead")
     proof = visit.form.get("proof") or None
     if proof is not None and item is None:
         raise UsageProblemError("a proof of absence speaks of one request", fix="/dead")
-    items = None if item is None else [int(item)]
+    items = None if item is None else [item_number(item)]
     every = dict.fromkeys(("tenant", "from_us", "to_us"))
     which = {**every, "items": items, "cause": cause, "proof": proof}
     why, stack = _kept(reason, operator), visit.stack

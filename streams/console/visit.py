@@ -1,5 +1,6 @@
 """One request: who asks, of which stack, and the page that they get, broken backends included."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -77,8 +78,12 @@ class Visit:
         return self.request.query_params.get(name, "").strip() or None
 
     def item(self) -> int:
-        """The number in the path."""
-        return int(self.request.path_params["item"])
+        """The number in the path.
+
+        Raises:
+            UsageProblemError: it is none.
+        """
+        return item_number(self.request.path_params["item"])
 
 
 Answer = Page | Response
@@ -116,6 +121,17 @@ def changing(handler: Handler) -> Callable[[Request], Any]:
         return await run_in_threadpool(_answer, request, handler, form)
 
     return endpoint
+
+
+def item_number(text: str) -> int:
+    """An item's number, as the ledger can have one.
+
+    Raises:
+        UsageProblemError: it is none.
+    """
+    if re.fullmatch(r"[0-9]{1,18}", text) is None:
+        raise missing("ITEM: is no number of an item", "/")
+    return int(text)
 
 
 def moved(address: str) -> Response:

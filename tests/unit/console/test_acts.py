@@ -73,6 +73,7 @@ def test_a_decision_says_why(address: str, reason: str) -> None:
         {},
         {"item": "1", "cause": "no_meter"},
         {"item": "-1"},
+        {"item": "1" * 5_000},
         {"cause": "no_meter", "proof": "seen"},
     ],
 )
@@ -127,6 +128,14 @@ def test_a_cookie_of_a_browser_that_speaks_tls_is_never_sent_without(
     )
     assert answer.status_code == 303
     assert ("secure" in answer.headers["set-cookie"].lower()) is secure
+
+
+@pytest.mark.parametrize("item", ["redrive", "-1", "1" * 19, "1" * 5_000, "٣"])
+@pytest.mark.parametrize("kind", ["dead", "review"])
+def test_what_is_no_item_is_a_page_and_no_defect(kind: str, item: str) -> None:
+    answer = client().get(f"/{kind}/{item}")
+    assert answer.status_code == 400
+    assert "is no number of an item" in answer.text
 
 
 @pytest.mark.parametrize("path", ["//evil.example", "//evil.example/dead"])
