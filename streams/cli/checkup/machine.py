@@ -15,7 +15,9 @@ NAMES: Final = ("streams", "connectors", "schemas")
 OURS: Final = "tailrace"
 ROOT: Final = Path(__file__).parents[3]
 FREE_BYTES_MIN: Final = 2 << 30
-IN_A_DATA_DIR: Final = frozenset({"lock", "tables", "faust", "last-attempt.json"})
+IN_A_DATA_DIR: Final = frozenset(
+    {"lock", "tables", "faust", "last-attempt.json", "lost+found"}  # the last: a volume's own
+)
 
 
 def _names(_patient: Patient) -> Iterator[Trouble]:

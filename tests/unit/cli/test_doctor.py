@@ -79,6 +79,10 @@ def test_what_another_program_left_in_a_data_directory_is_named_and_moved_aside(
     assert (tmp_path / "worker.theirs").read_text(encoding="utf-8") == "other"
 
 
+def test_a_volume_that_is_a_data_directory_keeps_what_its_file_system_needs(tmp_path: Path) -> None:
+    assert what(machine.strangers(tmp_path, ["lock", "lost+found"])) == []
+
+
 def test_a_wal_without_rows_is_named() -> None:
     assert pastes(service.of_wal_level("replica")) == [
         "ALTER SYSTEM SET wal_level = 'logical'  -- then restart it"
