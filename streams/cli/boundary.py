@@ -17,6 +17,7 @@ from streams.cli.errors import (
     USAGE,
     CommandError,
 )
+from streams.masking import masked
 
 
 class Meaning(NamedTuple):
@@ -94,7 +95,12 @@ class Shown:
 
 
 def explain(error: BaseException) -> Shown:
-    """The exit code and the words for an exception."""
+    """The exit code and the words for an exception, without secrets: they go to logs and pages."""
+    shown = _meant(error)
+    return Shown(shown.exit_code, masked(shown.what), masked(shown.fix))
+
+
+def _meant(error: BaseException) -> Shown:
     if isinstance(error, CommandError):
         return Shown(error.exit_code, error.what, error.fix)
     for ancestor in type(error).__mro__:

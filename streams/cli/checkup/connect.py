@@ -8,6 +8,7 @@ from connectors.linter import Finding, lint, lint_plugins
 from streams.cli.checkup.check import Check, Fix, Trouble, answers
 from streams.cli.checkup.patient import Patient
 from streams.cli.database import rows
+from streams.masking import masked
 
 APPLY: Final = Fix("shell", "tailrace connector apply")
 FIRST: Final = Fix("shell", "tailrace source register && tailrace connector apply --first")
@@ -75,7 +76,8 @@ def _running(patient: Patient) -> Iterator[Trouble]:
         return
     stopped = seen.state in {"STOPPED", "PAUSED"}
     yield Trouble(
-        f"{patient.connector}: {seen}" + (f": {seen.first_trace}" if seen.first_trace else ""),
+        f"{patient.connector}: {seen}"
+        + (f": {masked(seen.first_trace)}" if seen.first_trace else ""),
         "what is recorded stays in the service's database, and its WAL grows",
         APPLY if stopped else Fix("shell", "tailrace connector heal"),
     )

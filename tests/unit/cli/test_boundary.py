@@ -81,3 +81,16 @@ def test_every_error_of_ours_says_what_to_do_next() -> None:
     for kind in CommandError.__subclasses__():
         shown = explain(kind("what", fix="type this"))
         assert shown.lines() == ["error: what", "  next: type this"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("postgresql://me:pL4nt3d@host/x"),
+        psycopg.OperationalError("password=pL4nt3d refused"),
+        TryAgainError("sk_live_pL4nt3d was refused", fix="not with sk_live_pL4nt3d"),
+    ],
+)
+def test_what_is_shown_of_an_error_holds_no_secret(error: Exception) -> None:
+    assert "pL4nt3d" not in repr(explain(error))
+    assert "***" in explain(error).what

@@ -185,3 +185,14 @@ def test_a_defect_of_ours_is_a_page_too(monkeypatch: pytest.MonkeyPatch) -> None
     assert answer.status_code == 500
     assert "this is a defect" in answer.text
     assert "Nothing was changed" in answer.text
+
+
+def test_a_page_shows_no_secret_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_visit: object) -> Page:
+        raise ValueError("postgresql://me:pL4nt3d@host/x")
+
+    monkeypatch.setattr(pages, "review", broken)
+    answer = client().get("/review")
+    assert answer.status_code == 500
+    assert "me:***@host" in answer.text
+    assert "pL4nt3d" not in answer.text, "whoever reaches the port reads it"
