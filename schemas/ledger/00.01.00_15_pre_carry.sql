@@ -48,17 +48,6 @@ CROSS JOIN LATERAL (SELECT EXISTS (
       AND x.settled_at IS NULL AND x.reason LIKE 'ledger_adopted%') AS doubted) AS d
 WHERE u.deadline_at <= now();
 
--- An entry's name that does not depend on its number: the same carry has the same two identities.
-CREATE FUNCTION ledger.carry_identity(side text, e ledger.meter_log) RETURNS uuid
-LANGUAGE sql STABLE
-AS $$
-    SELECT encode(substring(sha256(
-        ledger.lp('carry') || ledger.lp(side) || ledger.lp(e.kind)
-        || ledger.lp(coalesce(e.event_id::text, concat_ws(' ', ledger.us(e.window_start),
-            e.catalogue_version, e.shard, e.log_id, e.revision)))
-        || ledger.lp(e.tenant_id) || ledger.lp(e.metric)) FROM 1 FOR 16), 'hex')::uuid
-$$;
-
 -- Requests of these lanes whose invoice is closing: what was surely not executed goes back to the
 -- work list, what may have been is never asked about again, because the question could be the
 -- first to be recorded, on no invoice. The caller has locked the lanes, and none is lent.
@@ -165,7 +154,7 @@ BEGIN
     INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
         window_end, shard, delta, event_id, occurred_at, target_event_id, reference, reason)
     VALUES ('carry', e.tenant_id, e.metric, e.catalogue_version, e.window_start, e.window_end,
-        e.shard, -e.delta, ledger.carry_identity('out', e), e.occurred_at, e.event_id,
+        e.shard, -e.delta, ledger.derived_identity('carry', 'out', e), e.occurred_at, e.event_id,
         'out of entry ' || e.entry_id, why)
     RETURNING entry_id INTO taken;
     -- Both together are nothing to send, so the closed period is settled.
@@ -175,7 +164,8 @@ BEGIN
             window_end, shard, delta, event_id, occurred_at, target_event_id, reference, reason)
         VALUES ('carry', e.tenant_id, e.metric, e.catalogue_version, starts,
             starts + window_us * interval '1 microsecond', e.shard, e.delta,
-            ledger.carry_identity('in', e), dated, e.event_id, 'in for entry ' || e.entry_id, why)
+            ledger.derived_identity('carry', 'in', e), dated, e.event_id,
+            'in for entry ' || e.entry_id, why)
         RETURNING entry_id INTO put;
     END IF;
     INSERT INTO ledger.carry (entry_id, out_entry_id, in_entry_id, customer, event_name,

@@ -4,7 +4,8 @@
 -- The ledger's side of every cell of a range, as of now.
 SELECT customer, event_name, start_us, end_us, recorded, doubtful, reported, in_flight, waiting,
        waiting_negative, waiting_entries, reasons, ready, quiet_from_us,
-       ledger.at(end_us) <= now() AS is_over
+       ledger.at(end_us) <= now() AS is_over,
+       coalesce(ledger.at(deadline_us) <= now(), false) AS is_late
 FROM ledger.cells_v1(%(from_us)s, %(to_us)s, %(customer)s, %(event_name)s);
 
 -- name: lanes
@@ -48,7 +49,7 @@ FROM (SELECT * FROM ledger.summary_reading
 ORDER BY reading_id;
 
 -- name: settle_cell
--- Writes down what Stripe's sums proved of one cell: settled, carried, moved or late.
+-- Writes down what Stripe's sums proved of one cell: settled, carried or moved.
 SELECT ledger.settle_cell_v1(%(told)s::json, %(reason)s, %(actor)s) AS outcome;
 
 -- name: receipts

@@ -2954,7 +2954,8 @@ CREATE FUNCTION ledger.cells_v1(
 ) RETURNS TABLE (
     customer text, event_name text, start_us bigint, end_us bigint, recorded bigint,
     doubtful json, reported json, in_flight bigint, waiting bigint, waiting_negative bigint,
-    waiting_entries bigint[], reasons text[], ready boolean, quiet_from_us bigint
+    waiting_entries bigint[], reasons text[], ready boolean, quiet_from_us bigint,
+    deadline_us bigint
 )
 LANGUAGE sql STABLE
 AS $$
@@ -2967,7 +2968,9 @@ AS $$
                            (m.possibly_executed AND m.rejected_at IS NULL))) AS doubtful,
                count(*) FILTER (WHERE m.state IN ('pending', 'ambiguous')
                                   AND m.first_attempt_at IS NOT NULL) AS in_flight,
-               max(t.lease_until) AS quiet_from
+               max(t.lease_until) AS quiet_from,
+               min(m.deadline_at) FILTER (WHERE m.state = 'dead' AND (m.dead_kind = 'ambiguous' OR
+                   (m.possibly_executed AND m.rejected_at IS NULL))) AS deadline_at
         FROM ledger.meter_event m
         LEFT JOIN LATERAL (SELECT max(a.lease_until) AS lease_until FROM ledger.attempt a
                            WHERE a.meter_event_id = m.meter_event_id) AS t ON true
@@ -3018,7 +3021,8 @@ AS $$
                          + ledger.cell_us(cell.event_name) * interval '1 microsecond')),
            greatest(coalesce(ledger.us(r.quiet_from), 0),
                     coalesce((SELECT max(ledger.us(a.quiet_from)) FROM ledger.adoption a
-                              WHERE d.adopted_at IS NOT NULL), 0))
+                              WHERE d.adopted_at IS NOT NULL), 0)),
+           ledger.us(least(r.deadline_at, w.deadline_at))
     FROM requests r
     FULL JOIN doubts d ON d.customer = r.customer AND d.event_name = r.event_name
                       AND d.start = r.start
@@ -3027,7 +3031,8 @@ AS $$
                                coalesce(r.start, d.start) AS start) AS cell
     LEFT JOIN LATERAL (
         SELECT sum(u.delta) AS units, sum(u.delta) FILTER (WHERE u.delta < 0) AS negative,
-               array_agg(u.entry_id ORDER BY u.entry_id) AS entries
+               array_agg(u.entry_id ORDER BY u.entry_id) AS entries,
+               min(u.deadline_at) AS deadline_at
         FROM ledger.lane l JOIN ledger.uncovered u ON u.lane_id = l.lane_id
         WHERE d.adopted_at IS NOT NULL AND l.customer = d.customer
           AND l.event_name = d.event_name AND u.window_start >= cell.start
@@ -3070,10 +3075,92 @@ AS $$
     RETURNING meter_event_id
 $$;
 
+-- One that covers these entries from now on, wherever they waited.
+CREATE FUNCTION ledger.cover_reconciled(
+    lane bigint, starts timestamptz, ends timestamptz, units bigint, entries bigint[],
+    request json, deadline timestamptz, reached text
+) RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    made bigint := ledger.insert_reconciled(lane, starts, ends, units, entries[1], request,
+                                            deadline, reached);
+BEGIN
+    DELETE FROM ledger.uncovered WHERE entry_id = ANY (entries);
+    INSERT INTO ledger.meter_event_entry (meter_event_id, entry_id) SELECT made, unnest(entries);
+    RETURN made;
+END
+$$;
+
+-- An entry's name that does not depend on its number: the same decision on the same entry has the
+-- same identity.
+CREATE FUNCTION ledger.derived_identity(made text, side text, e ledger.meter_log) RETURNS uuid
+LANGUAGE sql STABLE
+AS $$
+    SELECT encode(substring(sha256(
+        ledger.lp(made) || ledger.lp(side) || ledger.lp(e.kind)
+        || ledger.lp(coalesce(e.event_id::text, concat_ws(' ', ledger.us(e.window_start),
+            e.catalogue_version, e.shard, e.log_id, e.revision)))
+        || ledger.lp(e.tenant_id) || ledger.lp(e.metric)) FROM 1 FOR 16), 'hex')::uuid
+$$;
+
+-- Tell entries of an adopted cell apart: those that Stripe has, `there` units in all, and those that
+-- it lacks. Sums do not say which, and in their cell it makes no difference, so it lacks the latest.
+-- An entry of which it has a part only is divided by two more that add up to nothing, in the same
+-- window: one takes the missing part out of it, the other waits on its own. What is sent, carried
+-- or taken back later is then never what Stripe has already.
+CREATE FUNCTION ledger.tell_apart(
+    entries bigint[], there bigint, net bigint, why text, who text,
+    OUT present bigint[], OUT missing bigint[]
+)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    e ledger.meter_log;
+    rest bigint := net;
+    adoption text := format('adoption %s', (SELECT max(a.adoption_id) FROM ledger.adoption a));
+    made bigint[];
+BEGIN
+    present := entries;
+    missing := '{}';
+    FOR e IN SELECT * FROM ledger.meter_log x
+             WHERE x.entry_id = ANY (entries) AND sign(x.delta) = sign(net)
+             ORDER BY x.entry_id DESC
+    LOOP
+        EXIT WHEN rest = 0;
+        IF abs(e.delta) <= abs(rest) THEN
+            present := array_remove(present, e.entry_id);
+            missing := missing || e.entry_id;
+            rest := rest - e.delta;
+        ELSE
+            WITH parts AS (
+                INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version,
+                    window_start, window_end, shard, delta, event_id, occurred_at,
+                    target_event_id, reference, actor, reason)
+                SELECT 'adoption', e.tenant_id, e.metric, e.catalogue_version, e.window_start,
+                       e.window_end, e.shard, p.delta,
+                       ledger.derived_identity(adoption, p.side, e), e.occurred_at, e.event_id,
+                       format('%s entry %s', p.side, e.entry_id), coalesce(who, session_user), why
+                FROM (VALUES ('out of', -rest), ('in for', rest)) AS p(side, delta)
+                RETURNING entry_id, delta)
+            SELECT array_agg(p.entry_id ORDER BY p.delta = rest) INTO made FROM parts p;
+            present := present || made[1];
+            missing := missing || made[2];
+            rest := 0;
+        END IF;
+    END LOOP;
+    IF rest <> 0 OR there <> (SELECT coalesce(sum(x.delta), 0) FROM ledger.meter_log x
+                              WHERE x.entry_id = ANY (present)) THEN
+        RAISE EXCEPTION 'adopted_units: % there and % missing is not what the cell''s entries hold',
+            there, net USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$$;
+
 -- Write down what Stripe's sums proved of one cell, in one transaction with the evidence: requests
 -- that are there are recorded, absent ones superseded by one net request. Nothing is done when the
--- cell is not any more what was compared: 'moved'. `late`: the net amount would be on no invoice
--- any more and cannot be told apart from what is there; a person decides.
+-- cell is not any more what was compared: 'moved'. 'carried': what is missing would be on no invoice
+-- any more; what is there is settled all the same, and the rest waits as carry.
 CREATE FUNCTION ledger.settle_cell_v1(s json, why text, who text) RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -3083,6 +3170,7 @@ DECLARE
     lane bigint;
     c record;
     covered bigint[];
+    missing bigint[];
     deadline timestamptz;
     overdue boolean;
     cover bigint;
@@ -3121,35 +3209,31 @@ BEGIN
                  (SELECT min(u.deadline_at) FROM ledger.uncovered u
                   WHERE u.entry_id = ANY (r.waiting_entries))) INTO deadline;
     overdue := coalesce(deadline <= now(), false) AND r.net_units <> 0;
-    IF overdue AND r.adopted_units <> 0 THEN
-        RETURN 'late';
-    END IF;
 
     UPDATE ledger.meter_event SET state = 'recorded', settled_at = now()
     WHERE meter_event_id = ANY (r.present);
     UPDATE ledger.meter_event SET state = 'superseded' WHERE meter_event_id = ANY (r.absent);
     UPDATE ledger.meter_event_entry SET live = false
     WHERE meter_event_id = ANY (r.absent) AND live;
+    missing := covered;
+    IF r.adopted_units <> 0 THEN
+        SELECT t.present, t.missing INTO covered, missing
+        FROM ledger.tell_apart(covered, r.adopted_units, r.net_units, why, who) AS t;
+        adopted := ledger.cover_reconciled(lane, starts, ends, r.adopted_units, covered,
+                                           r.adopted_request, deadline, 'recorded');
+    END IF;
     IF overdue THEN
         -- Proven absent, and too late for its invoice: the amounts wait as carry.
-        PERFORM ledger.place_entries(covered);
-    ELSIF covered IS NOT NULL THEN
-        DELETE FROM ledger.uncovered WHERE entry_id = ANY (r.waiting_entries);
-        IF r.adopted_units <> 0 THEN
-            adopted := ledger.insert_reconciled(lane, starts, ends, r.adopted_units, covered[1],
-                                                r.adopted_request, deadline, 'recorded');
-        END IF;
-        IF r.net_units <> 0 THEN
-            cover := ledger.insert_reconciled(lane, starts, ends, r.net_units, covered[1],
-                                              r.net_request, deadline, 'pending');
-        ELSE
-            cover := coalesce(adopted, ledger.insert_reconciled(
-                lane, starts, ends, 0, covered[1], NULL, deadline, 'nothing'));
-        END IF;
-        INSERT INTO ledger.meter_event_entry (meter_event_id, entry_id)
-        SELECT cover, unnest(covered);
-        UPDATE ledger.meter_event SET superseded_by = cover WHERE meter_event_id = ANY (r.absent);
+        PERFORM ledger.place_entries(missing);
+    ELSIF cardinality(missing) > 0 THEN
+        cover := ledger.cover_reconciled(lane, starts, ends, r.net_units, missing, r.net_request,
+                                         deadline, CASE WHEN r.net_units = 0 THEN 'nothing'
+                                                        ELSE 'pending' END);
+    ELSE
+        cover := adopted;
     END IF;
+    UPDATE ledger.meter_event SET superseded_by = coalesce(cover, adopted)
+    WHERE meter_event_id = ANY (r.absent) AND coalesce(cover, adopted) IS NOT NULL;
     UPDATE ledger.parked p SET state = 'withdrawn', decided_by = coalesce(who, session_user),
         decided_at = now(),
         why = CASE WHEN p.meter_event_id = ANY (r.present) THEN 'Stripe''s sums show it: '
@@ -3163,7 +3247,8 @@ BEGIN
             coalesce(who, session_user),
             jsonb_build_object('reason', why, 'recorded', r.recorded, 'present', r.present,
                 'absent', r.absent, 'adopted_units', r.adopted_units, 'net_units', r.net_units,
-                'net_request', cover, 'carried', overdue, 'evidence', r.evidence,
+                'net_request', cover, 'carried', overdue, 'missing', missing,
+                'evidence', r.evidence,
                 'customer', r.customer, 'event_name', r.event_name, 'start_us', r.start_us));
     IF EXISTS (SELECT FROM ledger.rejection x JOIN ledger.meter_event m
                ON m.meter_event_id = cover AND m.identifier = x.identifier
@@ -3356,6 +3441,10 @@ REVOKE ALL ON FUNCTION ledger.cell_us(text), ledger.cell_start(text, timestamptz
     ledger.cells_v1(bigint, bigint, text, text), ledger.note_readings_v1(json, bigint),
     ledger.insert_reconciled(bigint, timestamptz, timestamptz, bigint, bigint, json, timestamptz,
                              text),
+    ledger.cover_reconciled(bigint, timestamptz, timestamptz, bigint, bigint[], json, timestamptz,
+                            text),
+    ledger.derived_identity(text, text, ledger.meter_log),
+    ledger.tell_apart(bigint[], bigint, bigint, text, text),
     ledger.settle_cell_v1(json, text, text), ledger.take_back_unnamed_v1(json, text, text),
     ledger.adopt_v1(text, text, boolean),
     ledger.attempt_stands_v1(bigint, bigint),
@@ -3796,17 +3885,6 @@ CROSS JOIN LATERAL (SELECT EXISTS (
       AND x.settled_at IS NULL AND x.reason LIKE 'ledger_adopted%') AS doubted) AS d
 WHERE u.deadline_at <= now();
 
--- An entry's name that does not depend on its number: the same carry has the same two identities.
-CREATE FUNCTION ledger.carry_identity(side text, e ledger.meter_log) RETURNS uuid
-LANGUAGE sql STABLE
-AS $$
-    SELECT encode(substring(sha256(
-        ledger.lp('carry') || ledger.lp(side) || ledger.lp(e.kind)
-        || ledger.lp(coalesce(e.event_id::text, concat_ws(' ', ledger.us(e.window_start),
-            e.catalogue_version, e.shard, e.log_id, e.revision)))
-        || ledger.lp(e.tenant_id) || ledger.lp(e.metric)) FROM 1 FOR 16), 'hex')::uuid
-$$;
-
 -- Requests of these lanes whose invoice is closing: what was surely not executed goes back to the
 -- work list, what may have been is never asked about again, because the question could be the
 -- first to be recorded, on no invoice. The caller has locked the lanes, and none is lent.
@@ -3913,7 +3991,7 @@ BEGIN
     INSERT INTO ledger.meter_log (kind, tenant_id, metric, catalogue_version, window_start,
         window_end, shard, delta, event_id, occurred_at, target_event_id, reference, reason)
     VALUES ('carry', e.tenant_id, e.metric, e.catalogue_version, e.window_start, e.window_end,
-        e.shard, -e.delta, ledger.carry_identity('out', e), e.occurred_at, e.event_id,
+        e.shard, -e.delta, ledger.derived_identity('carry', 'out', e), e.occurred_at, e.event_id,
         'out of entry ' || e.entry_id, why)
     RETURNING entry_id INTO taken;
     -- Both together are nothing to send, so the closed period is settled.
@@ -3923,7 +4001,8 @@ BEGIN
             window_end, shard, delta, event_id, occurred_at, target_event_id, reference, reason)
         VALUES ('carry', e.tenant_id, e.metric, e.catalogue_version, starts,
             starts + window_us * interval '1 microsecond', e.shard, e.delta,
-            ledger.carry_identity('in', e), dated, e.event_id, 'in for entry ' || e.entry_id, why)
+            ledger.derived_identity('carry', 'in', e), dated, e.event_id,
+            'in for entry ' || e.entry_id, why)
         RETURNING entry_id INTO put;
     END IF;
     INSERT INTO ledger.carry (entry_id, out_entry_id, in_entry_id, customer, event_name,

@@ -60,6 +60,9 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     is missing. What Stripe confirmed, and then rejected without naming it, is taken back in the
     same way: as many requests as add up to it become dead letters, to be redriven. Everything else
     is only reported.
+
+    What is missing where the invoice has closed is not sent: it waits apart from what is there, to
+    be carried to the next invoice or closed elsewhere: tailrace carry list, then carry apply.
     """
     stack = resolve(directory)
     settings = stack.need("ledger_dsn", "stripe_api_base", "stripe_api_key")
@@ -145,10 +148,16 @@ def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:
             "30 days are used up; name one with --customer and --meter, or raise "
             "TAILRACE_RECONCILE_READS"
         )
+    _say_next(comparison, acted=acted)
+
+
+def _say_next(comparison: Comparison, *, acted: bool) -> None:
     proven = sum(isinstance(line.decision, Settle | TakeBack) for line in comparison.lines)
     if proven and not acted:
         terminal.say(f"plan: {proven} cells can be settled")
         terminal.say("next: `tailrace reconcile --yes --reason '…'`")
+    if any(line.outcome == "carried" for line in comparison.lines):
+        terminal.say("next: `tailrace carry list`, then `tailrace carry apply ENTRY … --reason …`")
 
 
 def _receipt_text(receipt: dict[str, Any]) -> str:

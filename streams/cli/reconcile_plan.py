@@ -71,6 +71,7 @@ def side_of(row: Mapping[str, Any]) -> tuple[CellKey, Side]:
         noted=bool(row["reasons"]),
         unready="" if row["ready"] else _UNREADY[row["is_over"]],
         quiet_from_us=row["quiet_from_us"],
+        late=row["is_late"],
     )
     return key, Side(figures, tuple(row["waiting_entries"]), tuple(row["reasons"]))
 
@@ -84,7 +85,7 @@ class Line:
     observed: Decimal
     decision: Decision
     outcome: str | None = None
-    """What acting on it came to: settled, carried, moved, late; None where nothing was done."""
+    """What acting on it came to: settled, carried, moved; None where nothing was done."""
 
     @property
     def cell_class(self) -> CellClass:
@@ -94,7 +95,7 @@ class Line:
     @property
     def is_finding(self) -> bool:
         """Whether a person has to look."""
-        return isinstance(self.decision, Report) or self.outcome == "late"
+        return isinstance(self.decision, Report)
 
     @property
     def subject(self) -> str:
@@ -114,10 +115,9 @@ class Line:
                 return why if until_us is None else f"{why}: not before {wire_text(until_us)}"
             case Settle(net_units=0, adopted_units=adopted):
                 return "all of it is there" + (f", {adopted} adopted" if adopted else "")
-            case Settle(net_units=net, adopted_units=adopted):
-                return f"send {net} as one meter event" + (
-                    f", {adopted} are there and adopted" if adopted else ""
-                )
+            case Settle(net_units=net, adopted_units=adopted, late=late):
+                there = f", {adopted} are there and adopted" if adopted else ""
+                return f"{_LATE if late else _SENT}{there}".format(net)
             case TakeBack(requests, units):
                 return (
                     f"take {len(requests)} requests of {units} units back: as much was rejected, "
@@ -159,12 +159,14 @@ _NAMES = {
     Report: "report",
 }
 
+_SENT = "send {} as one meter event"
+_LATE = "{} are too late for their invoice and would wait in `tailrace carry list`"
+
 _OUTCOMES = {
     "taken_back": "taken back: dead letters now, `tailrace dead redrive` sends them anew",
     "settled": "settled",
-    "carried": "settled: it is not there, and too late for its invoice, so it waits as carry",
+    "carried": "settled: what is not there is too late for its invoice, and waits as carry",
     "moved": "not settled: the cell changed meanwhile; reconcile again",
-    "late": "not settled: part is there, the rest too late for its invoice; decide by hand",
 }
 
 

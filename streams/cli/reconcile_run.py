@@ -199,7 +199,7 @@ async def _observe(
 
 
 def settle(ledger: Connection, line: Line, decision: Settle, origin: Origin, reason: str) -> str:
-    """Settles one proven cell in one transaction: settled, carried, moved or late.
+    """Settles one proven cell in one transaction: settled, carried or moved.
 
     Raises:
         UnsendableMeterEventError: Stripe could not take the missing amount.

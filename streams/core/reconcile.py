@@ -56,6 +56,8 @@ class Figures:
     """Why these figures are not the last word on the cell; empty where they are."""
     quiet_from_us: int = 0
     """From here on no attempt at the cell can be in flight any more; microseconds."""
+    late: bool = False
+    """Whether the invoice of something that it owes has closed."""
 
     @property
     def waits(self) -> bool:
@@ -91,7 +93,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The cell is proven: write it down, and send what is missing as one net meter event."""
+    """The cell is proven: write it down, and send what is missing as one net meter event.
+
+    Also where the invoice has closed: what is there is proven all the same, and what is missing is
+    carried to the next invoice or billed elsewhere by itself, never beside what is there.
+    """
 
     present: tuple[int, ...]
     """Requests in doubt that Stripe has counted."""
@@ -101,6 +107,8 @@ class Settle:
     """Units that Stripe has and this ledger has forgotten; only where the ledger went back."""
     net_units: int
     """Units that Stripe lacks."""
+    late: bool = False
+    """Whether those would be on no invoice any more: they are not sent, but wait as carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +223,13 @@ def _still_since_us(readings: Sequence[Reading], quiet_from_us: int) -> int | No
 
 def _settled(figures: Figures, excess: int) -> Settle:
     ids = tuple(event.meter_event_id for event in figures.doubtful)
+    net = figures.owed - excess
+    late = figures.late and net != 0
     if figures.adopted:
-        return Settle((), ids, excess, figures.owed - excess)
+        return Settle((), ids, excess, net, late)
     present = _witness(figures.doubtful, excess)
     absent = tuple(event for event in ids if event not in present)
-    return Settle(present, absent, 0, figures.owed - excess)
+    return Settle(present, absent, 0, net, late)
 
 
 def _explained(figures: Figures, excess: Decimal) -> bool:

@@ -73,8 +73,8 @@ def restored(world: World, fresh_database: Callable[..., Database]) -> World:
     return world
 
 
-def reconciled(world: World) -> None:
-    """What `tailrace reconcile --yes` does over two days: read, read again, settle."""
+def stood_still(world: World) -> None:
+    """What `tailrace reconcile --yes` does over two days, until the sums prove something."""
     for _ in range(2):
         young = world.cli.json("reconcile", "reconcile", *ACT)
         assert {cell["decision"] for cell in young["cells"]} == {"wait"}
@@ -85,6 +85,10 @@ def reconciled(world: World) -> None:
             "ALTER TABLE ledger.adoption ENABLE TRIGGER append_only",
         )
         a_day_passes(world)
+
+
+def reconciled(world: World) -> None:
+    stood_still(world)
     done = world.cli.json("reconcile", "reconcile", *ACT)
     assert done["ok"]
     assert {cell["outcome"] for cell in done["cells"]} == {"settled"}
@@ -119,6 +123,57 @@ def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
 
     assert sent(world) == 24
     assert balance(world) == (24, 0, 0)
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
+    assert world.cli.json("reconcile", "reconcile")["ok"]
+
+
+def the_invoice_closes(world: World) -> None:
+    """What waiting for the end of the period would do, and for the last that may be on its way."""
+    admin(
+        world,
+        "ALTER TABLE ledger.customer DISABLE TRIGGER append_only",
+        "ALTER TABLE ledger.adoption DISABLE TRIGGER append_only",
+        "UPDATE ledger.customer SET billing_interval = 'month', grace = interval '15 minutes',"
+        " anchor = date_trunc('minute', now()) - interval '80 minutes'",
+        "UPDATE ledger.uncovered SET deadline_at = now() - interval '80 minutes'",
+        "UPDATE ledger.adoption SET until_at = date_trunc('hour', now()) - interval '1 minute'",
+        "ALTER TABLE ledger.customer ENABLE TRIGGER append_only",
+        "ALTER TABLE ledger.adoption ENABLE TRIGGER append_only",
+    )
+
+
+def test_what_stripe_lacks_of_a_closed_invoice_is_carried_and_what_it_has_is_not(
+    restored: World,
+) -> None:
+    world = restored
+    until("the workers noticed", lambda: halted(world))
+    world.record("acme", new_key(), metric="exports", back=BACK)
+    assert world.cli(*ADOPT).code == 0
+    until("the workers told it again", lambda: held_units(world) == 12, deadline_s=20)
+    stood_still(world)
+    the_invoice_closes(world)
+
+    plan = world.cli.json("reconcile", "reconcile")
+    (late,) = (cell for cell in plan["cells"] if cell["net_units"] != "0")
+    assert late["next"] == (
+        "3 are too late for their invoice and would wait in `tailrace carry list`,"
+        " 6 are there and adopted"
+    )
+    done = world.cli("reconcile", *ACT)
+    assert done.code == 0
+    assert "next: `tailrace carry list`, then `tailrace carry apply" in done.err
+    assert balance(world)[0] == 21
+    ((entry, units),) = (
+        (line["entry"], line["units"])
+        for line in world.cli.json("carry_list", "carry", "list")["waiting"]
+    )
+    assert (units, sent(world)) == ("3", 21)
+
+    carried = world.cli("carry", "apply", str(entry), "--yes", "--reason", "next invoice")
+    assert carried.code == 0
+    world.settled(24)
+    assert sent(world) == 24
     audit = world.cli("audit")
     assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
     assert world.cli.json("reconcile", "reconcile")["ok"]

@@ -13,6 +13,7 @@ from streams.adapters.ledger import Ledger
 from streams.adapters.ledger_pool import LedgerRefusedError
 from streams.ports import LedgerUnavailableError
 from tests.integration.ledger import test_carry as carrying
+from tests.integration.ledger import test_parted as parting
 from tests.integration.ledger import test_time_edges as edges
 from tests.integration.ledger.world import EVENTWISE, WINDOWED, World
 from tests.support.postgres import Database
@@ -47,6 +48,15 @@ def moved(metric: str) -> Play:
 
 async def _moved(play: Any, metric: str, world: World) -> None:
     await play(world, metric)
+
+
+def parted(owed: list[int], there: int, net: int, present: list[int], missing: list[int]) -> Play:
+    play = partial(_parted, parting.test_what_stripe_lacks_is_the_latest_of_its_sign)
+    return partial(play, (owed, there, net, present, missing))
+
+
+async def _parted(play: Any, given: tuple[Any, ...], world: World) -> None:
+    await play(world, *given)
 
 
 class Plant(NamedTuple):
@@ -123,15 +133,15 @@ PLANTS = {
         carrying.test_review_waits_in_the_queue_and_an_approval_carries,
     ),
     "one name for all carries of a window": Plant(
-        "carry_identity", "e.shard, e.log_id, e.revision", "e.shard, e.log_id",
+        "derived_identity", "e.shard, e.log_id, e.revision", "e.shard, e.log_id",
         carrying.test_a_replay_carries_nothing_again_and_what_comes_later_is_carried_by_itself,
     ),
     "in and out have one name": Plant(
-        "carry_identity", "ledger.lp(side)", "ledger.lp('side')", moved("calls")
+        "derived_identity", "ledger.lp(side)", "ledger.lp('side')", moved("calls")
     ),
     "the closed period keeps it": Plant(
-        "carry_out", "e.shard, -e.delta, ledger.carry_identity('out', e)",
-        "e.shard, e.delta, ledger.carry_identity('out', e)", moved("calls"),
+        "carry_out", "e.shard, -e.delta, ledger.derived_identity('carry', 'out', e)",
+        "e.shard, e.delta, ledger.derived_identity('carry', 'out', e)", moved("calls"),
     ),
     "the open period does not get it": Plant(
         "carry_out", "IF elsewhere IS NULL THEN", "IF false THEN", moved("calls")
@@ -204,6 +214,51 @@ PLANTS = {
     "nothing is something": Plant(
         "carry_overdue_v1", "IF o.delta = 0 THEN", "IF false THEN",
         carrying.test_nothing_is_nothing_to_carry,
+    ),
+    # Part of an adopted cell is there.
+    "the closed period gets the rest": Plant(
+        "settle_cell_v1", "IF overdue THEN", "IF false THEN",
+        parting.test_what_is_missing_of_a_closed_invoice_is_for_a_person_and_billed_once,
+    ),
+    "the oldest is missing": Plant(
+        "tell_apart", "ORDER BY x.entry_id DESC", "ORDER BY x.entry_id",
+        parted([5, 3], 5, 3, [5], [3]),
+    ),
+    "either sign is missing": Plant(
+        "tell_apart", "AND sign(x.delta) = sign(net)", "",
+        parted([10, -1], 4, 5, [10, -1, -5], [5]),
+    ),
+    "no entry is divided": Plant(
+        "tell_apart", "IF abs(e.delta) <= abs(rest) THEN", "IF true THEN",
+        parted([5, 3], 3, 5, [5, -2], [3, 2]),
+    ),
+    "the parts change places": Plant(
+        "tell_apart", "ORDER BY p.delta = rest", "ORDER BY p.delta <> rest",
+        parted([5, 3], 3, 5, [5, -2], [3, 2]),
+    ),
+    "more is missing than there is": Plant(
+        "tell_apart", "IF rest <> 0 OR", "IF",
+        parting.test_sums_that_the_entries_do_not_hold_are_refused,
+    ),
+    "something else is there": Plant(
+        "tell_apart", "OR there <> (SELECT", "OR there IS NULL AND 0 <> (SELECT",
+        parting.test_sums_that_the_entries_do_not_hold_are_refused,
+    ),
+    "whoever is logged in told it apart": Plant(
+        "tell_apart", "coalesce(who, session_user)", "session_user",
+        parting.test_it_says_who_told_it_apart_why_and_of_what,
+    ),
+    "told apart once and never again": Plant(
+        "tell_apart", "ledger.derived_identity(adoption,", "ledger.derived_identity('adoption',",
+        parting.test_what_was_told_apart_is_told_apart_again_after_another_restore,
+    ),
+    "what waits has no deadline": Plant(
+        "cells_v1", "least(r.deadline_at, w.deadline_at)", "r.deadline_at",
+        parting.test_a_cell_says_when_the_first_invoice_of_what_it_owes_closes,
+    ),
+    "what is in doubt has no deadline": Plant(
+        "cells_v1", "least(r.deadline_at, w.deadline_at)", "w.deadline_at",
+        parting.test_a_cell_with_a_lost_answer_says_when_its_invoice_closes,
     ),
     "without a reason": Plant(
         "carry_entry", "IF btrim(coalesce(why, '')) = '' THEN", "IF false THEN",

@@ -133,15 +133,6 @@ async def test_what_is_absent_and_too_late_for_its_invoice_waits_as_carry(world:
     assert await world.claim() == []
 
 
-async def test_part_of_an_adopted_cell_too_late_for_its_invoice_is_left_to_a_person(
-    world: World,
-) -> None:
-    of = await in_doubt(world, "a", "b")
-    close_the_invoice(world)
-    assert settle(world, of, adopted_units=3, net_units=5) == "late"
-    assert world.balance("ambiguous") == 8
-
-
 async def test_what_takes_back_is_told_apart_in_an_adopted_cell(world: World) -> None:
     """The lost ledger may have sent the first of two that cancel each other."""
     await world.map()

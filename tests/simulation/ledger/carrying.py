@@ -139,17 +139,15 @@ class Carrying(Rejecting):
     def carry_out(self, u: Uncovered, *, elsewhere: bool) -> None:
         """Out of the closed period, and into the open one unless it is billed elsewhere."""
         e = self.entry(u.entry_id)
-        name = f"{e.kind}:{e.event_id or (e.start_us, e.version, e.revision)}"
-        name = f"{name}:{e.tenant_id}:{e.metric}"
         out = Entry(
             0, "carry", e.tenant_id, e.metric, e.version, e.start_us, e.end_us, -e.delta,
-            f"out:{name}", None, e.occurred_us,
+            f"out:{e.name}", None, e.occurred_us,
         )  # fmt: skip
         taken, put = self.insert_entry(out), None
         self.place_entries([taken])
         self._settle_nothing(u, [e.entry_id, taken])
         if not elsewhere:
-            put = self._put_in(e, f"in:{name}")
+            put = self._put_in(e, f"in:{e.name}")
         self.tables.carries.append(Carry(e.entry_id, taken, put, self.now_us))
         self.note("carried", e.entry_id, taken, put)
 

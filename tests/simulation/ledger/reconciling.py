@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.simulation.ledger.people import People
-from tests.simulation.ledger.rows import Adoption, Doubt, MeterEventRow, Reading
+from tests.simulation.ledger.rows import Adoption, Doubt, Entry, MeterEventRow, Reading
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -84,6 +84,8 @@ class Reconciling(People):
         attempts = [self.tables.attempts[n - 1] for m in events for n in m.attempts]
         quiet_us = [a.lease_until_us for a in attempts]
         quiet_us += [a.quiet_from_us for a in self.tables.adoptions if adopted]
+        deadlines = [m.deadline_us for m in events if _is_doubtful(m)]
+        deadlines += [self.tables.uncovered[n].deadline_us for n in waiting]
         return {
             "customer": customer, "event_name": event_name, "start_us": start_us,
             "end_us": start_us + HOUR_US,
@@ -102,6 +104,7 @@ class Reconciling(People):
             "ready": not adopted or self._is_complete(key),
             "quiet_from_us": max(quiet_us, default=0),
             "is_over": self.now_us >= key[2] + HOUR_US,
+            "is_late": any(map(self.has_passed, deadlines)),
         }  # fmt: skip
 
     def _waiting(self, key: CellKey) -> list[int]:
@@ -149,16 +152,16 @@ class Reconciling(People):
         deadlines += [self.tables.uncovered[n].deadline_us for n in s["waiting_entries"]]
         deadline_us = min((at_us for at_us in deadlines if at_us is not None), default=None)
         overdue = self.has_passed(deadline_us) and s["net_units"] != 0
-        if overdue and s["adopted_units"]:
-            return "late"
         self._judge(s["present"], s["absent"])
+        missing = covered
+        if s["adopted_units"]:
+            covered, missing = self._tell_apart(covered, s["adopted_units"], s["net_units"])
+            self._cover(lane_id, s, "adopted", "recorded", covered).deadline_us = deadline_us
         if overdue:
-            self.place_entries(covered)
-        elif covered:
-            for entry_id in s["waiting_entries"]:
-                del self.tables.uncovered[entry_id]
-            for row in self._cover(lane_id, s, covered):
-                row.deadline_us = deadline_us
+            self.place_entries(missing)
+        elif missing:
+            state = "pending" if s["net_units"] else "nothing"
+            self._cover(lane_id, s, "net", state, missing).deadline_us = deadline_us
         for d in self.doubts_of(key):
             d.open = False
         self.wake([lane_id])
@@ -185,32 +188,50 @@ class Reconciling(People):
         m = self.meter_event(meter_event_id)
         return m.entry_ids if m.live else []
 
-    def _cover(self, lane_id: int, s: dict[str, Any], covered: list[int]) -> list[MeterEventRow]:
-        """What the sums proved to be there, and one net request for what is missing."""
-        made = []
-        if s["adopted_units"]:
-            request = s["adopted_request"]
-            made.append(self._proven(lane_id, s, s["adopted_units"], request, "recorded", covered))
-        if s["net_units"]:
-            request = s["net_request"]
-            made.append(self._proven(lane_id, s, s["net_units"], request, "pending", covered))
-        elif not made:
-            made.append(self._proven(lane_id, s, 0, None, "nothing", covered))
-        made[-1].entry_ids, made[-1].live = covered, True
+    def _tell_apart(
+        self, entry_ids: list[int], there: int, net: int
+    ) -> tuple[list[int], list[int]]:
+        """What Stripe has of an adopted cell, and what it lacks: the latest of its sign."""
+        present, missing, rest = list(entry_ids), list[int](), net
+        for e in map(self.entry, reversed(entry_ids)):
+            if rest == 0 or e.delta * net <= 0:
+                continue
+            if abs(e.delta) <= abs(rest):
+                present.remove(e.entry_id)
+                missing.append(e.entry_id)
+                rest -= e.delta
+            else:
+                present.append(self._divided(e, "out", -rest))
+                missing.append(self._divided(e, "in", rest))
+                rest = 0
+        assert rest == 0
+        assert there == sum(self.entry(n).delta for n in present)
+        return present, missing
+
+    def _divided(self, e: Entry, side: str, units: int) -> int:
+        name = f"{side} by {len(self.tables.adoptions)}:{e.name}"
+        part = Entry(
+            0, "adoption", e.tenant_id, e.metric, e.version, e.start_us, e.end_us, units, name,
+            None, e.occurred_us,
+        )  # fmt: skip
+        made = self.insert_entry(part)
+        self.place_entries([made])
         return made
 
-    def _proven(
-        self, lane_id: int, s: dict[str, Any], units: int, request: dict[str, Any] | None,
-        state: str, covered: list[int],
-    ) -> MeterEventRow:  # fmt: skip
-        said = request or {}
+    def _cover(
+        self, lane_id: int, s: dict[str, Any], what: str, state: str, covered: list[int]
+    ) -> MeterEventRow:
+        """A request that the sums proved, and the entries that it covers from now on."""
+        said = s[f"{what}_request"] or {}
         before = [m.generation for m in self.tables.meter_events if m.first_entry_id == covered[0]]
+        for entry_id in covered:
+            self.tables.uncovered.pop(entry_id, None)
         row = MeterEventRow(
             len(self.tables.meter_events) + 1, lane_id, s["customer"], s["event_name"],
-            s["start_us"], s["end_us"], True, units, covered[0], max(before, default=0) + 1,
-            said.get("value"), said.get("timestamp_s"), said.get("identifier"),
-            said.get("payload_hash"), state, 0, self.now_us if state == "pending" else None, [],
-            live=False,
+            s["start_us"], s["end_us"], True, s[f"{what}_units"], covered[0],
+            max(before, default=0) + 1, said.get("value"), said.get("timestamp_s"),
+            said.get("identifier"), said.get("payload_hash"), state, 0,
+            self.now_us if state == "pending" else None, covered,
         )  # fmt: skip
         self.tables.meter_events.append(row)
         return row

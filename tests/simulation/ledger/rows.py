@@ -65,6 +65,12 @@ class Entry:
     series: SeriesKey | None = None
     revision: int | None = None
 
+    @property
+    def name(self) -> str:
+        """What does not depend on its number: decisions about it are known by it."""
+        own = self.event_id or (self.start_us, self.version, self.revision)
+        return f"{self.kind}:{own}:{self.tenant_id}:{self.metric}"
+
 
 @dataclass(slots=True)
 class Uncovered:

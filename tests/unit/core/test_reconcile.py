@@ -137,6 +137,24 @@ def readings(*pairs: tuple[int, int]) -> list[Reading]:
             Settle((), (1,), 65, 0),
         ),
         (figures(40, adopted=True), readings((0, 40), (100, 40)), Settle((), (), 0, 0)),
+        # The invoice has closed: the part that is there is proven all the same.
+        (
+            figures(40, adopted=True, waiting=60, late=True),
+            readings((0, 88), (100, 88)),
+            Settle((), (), 48, 12, late=True),
+        ),
+        (
+            figures(40, adopted=True, waiting=60, late=True),
+            readings((0, 100), (100, 100)),
+            Settle((), (), 60, 0),
+        ),
+        (figures(7, 5, late=True), readings((0, 7), (100, 7)), Settle((), (1,), 0, 5, late=True)),
+        (figures(7, 5, late=True), readings((0, 12), (100, 12)), Settle((1,), (), 0, 0)),
+        (
+            figures(40, adopted=True, waiting=60, late=True),
+            readings((0, 88)),
+            Wait("Stripe's sum has not stood still for long enough", 100),
+        ),
         (figures(7, noted=True), readings((0, 7), (100, 7)), Settle((), (), 0, 0)),
         (figures(7, noted=True), readings((0, 6), (100, 6)), Report("lower", Decimal(-1))),
         # A report that counts more than it names: what adds up to the difference is taken back.
@@ -209,9 +227,10 @@ def test_after_settling_stripe_has_each_amount_once(
     decision = decide(known, readings((0, stripe + foreign), (100, stripe + foreign)), STILL_US)
 
     match decision:
-        case Settle(present, absent, adopted_units, net_units):
+        case Settle(present, absent, adopted_units, net_units, late):
             assert sorted((*present, *absent)) == list(range(1, len(units) + 1))
             assert adopted_units == 0
+            assert not late
             # Where foreign usage looks exactly like doubt nobody can tell, and the sum is right.
             assert stripe + foreign + net_units == recorded + sum(units)
             by_id = dict(known.doubtful)
@@ -229,16 +248,23 @@ def test_after_settling_stripe_has_each_amount_once(
             pytest.fail("it stood still and nothing was in flight")
 
 
-@given(recorded=UNITS, sent=st.integers(0, 80), waiting=st.integers(0, 80), lost=UNITS)
+@given(
+    recorded=UNITS,
+    sent=st.integers(0, 80),
+    waiting=st.integers(0, 80),
+    lost=UNITS,
+    closed=st.booleans(),
+)
 def test_an_adopted_cell_ends_at_what_the_ledger_owes(
-    recorded: int, sent: int, waiting: int, lost: int
+    recorded: int, sent: int, waiting: int, lost: int, *, closed: bool
 ) -> None:
-    known = figures(recorded, lost, adopted=True, waiting=waiting)
+    known = figures(recorded, lost, adopted=True, waiting=waiting, late=closed)
     observed = recorded + sent
     match decide(known, readings((0, observed), (100, observed)), STILL_US):
-        case Settle(_, absent, adopted_units, net_units):
+        case Settle(_, absent, adopted_units, net_units, late):
             assert absent == (1,)
             assert adopted_units == sent
+            assert late == (closed and net_units != 0)
             assert recorded + adopted_units + net_units == recorded + lost + waiting
         case decision:
             assert isinstance(decision, Report)
