@@ -176,7 +176,7 @@ async def test_only_the_owner_sets_the_limit_and_a_metrics_own_wins(world: World
     jobs = CORRECT.replace("api_calls", "jobs")
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="more than the 10"):
         as_person(world, "ann", jobs, at, 11, "t2")
-    assert world.rows("SELECT count(*) FROM ledger.audit_log WHERE action LIKE 'set%'") == [(2,)]
+    assert world.rows("SELECT count(*) FROM ledger.audit_log WHERE action LIKE 'set%%'") == [(2,)]
 
 
 async def test_a_closed_invoice_is_asked_for_by_name_and_never_guessed(world: World) -> None:
