@@ -20,7 +20,8 @@ from tests.integration.console.test_pages import item_of, troubled
 from tests.support.browser import HEIGHT, WIDTH, Tab, browser
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.postgres
+# The first one may have to install the browser.
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(600)]
 
 ROOT: Final = Path(__file__).parents[3]
 SCREENS: Final = ROOT / "build" / "screens"
