@@ -32,6 +32,19 @@ class Slot:
     restart_lsn: int | None
     confirmed_lsn: int | None
 
+    def retained_bytes(self, written_lsn: int | None) -> int | None:
+        """How much WAL it holds back, up to the end of the WAL; None where nobody can tell."""
+        if self.restart_lsn is None or written_lsn is None:
+            return None
+        return max(0, written_lsn - self.restart_lsn)
+
+    def limit_bytes(self, written_lsn: int | None) -> int | None:
+        """How much it may hold back before the server gives it up; None: as much as it likes."""
+        retained = self.retained_bytes(written_lsn)
+        if retained is None or self.safe_wal_bytes is None:
+            return None
+        return retained + max(0, self.safe_wal_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
@@ -94,16 +107,16 @@ def observe(
         ConnectUnavailableError: Connect is away.
     """
     server = rows(connection, "server_identity")[0]
-    slot = rows(connection, "slot", {"slot": settings.slot})
+    slot = read_slot(connection, settings.slot)
     offsets, status = _connect_side(client, name)
     config = client.config(name)
-    written = None if server["standby"] else rows(connection, "current_wal")[0]["written_lsn"]
+    written = None if server["standby"] else read_written_lsn(connection)
     return Observation(
         identity=SourceIdentity(settings.source, server["system_identifier"], server["timeline"]),
         database=server["database"],
         standby=server["standby"],
         server_version=server["server_version"],
-        slot=Slot(**slot[0]) if slot else None,
+        slot=slot,
         publication=read_publication(connection, settings.publication),
         written_lsn=written,
         offsets=offsets,
@@ -119,6 +132,26 @@ def _connect_side(
         return client.offsets(name), client.status(name)
     except ConnectorUnknownError:
         return None, None
+
+
+def read_slot(connection: Connection[Any], name: str) -> Slot | None:
+    """A slot as its server sees it, or None when there is none of that name.
+
+    Raises:
+        psycopg.Error: the database is away.
+    """
+    found = rows(connection, "slot", {"slot": name})
+    return Slot(**found[0]) if found else None
+
+
+def read_written_lsn(connection: Connection[Any]) -> int | None:
+    """The end of the WAL. Only a server that writes one of its own can be asked.
+
+    Raises:
+        psycopg.Error: the database is away, or a standby.
+    """
+    written: int | None = rows(connection, "current_wal")[0]["written_lsn"]
+    return written
 
 
 def read_publication(connection: Connection[Any], publication: str) -> Publication | None:

@@ -15,9 +15,8 @@ import structlog
 import typer
 
 from connectors import names
-from connectors.capture_queries import rows as capture_rows
 from connectors.guard_findings import Start
-from connectors.observation import Slot
+from connectors.observation import read_slot, read_written_lsn
 from streams.adapters.group_lag import read_lag
 from streams.adapters.metrics import Sample, exposition
 from streams.adapters.metrics_page import MetricsPage
@@ -129,9 +128,8 @@ def _slot(stack: Stack) -> Iterator[Sample]:
     dsn = stack.settings.source_dsn
     with connected(dsn, "the service's database", STATEMENT_MS) as connection:
         source = plain(connection)
-        found = capture_rows(source, "slot", {"slot": wanted.slot})
-        written = capture_rows(source, "current_wal")[0]["written_lsn"]
-    yield from slot_samples(wanted.source, Slot(**found[0]) if found else None, written)
+        slot, written = read_slot(source, wanted.slot), read_written_lsn(source)
+    yield from slot_samples(wanted.source, slot, written)
 
 
 def _canary(stack: Stack) -> Iterator[Sample]:

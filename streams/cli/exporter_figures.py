@@ -118,12 +118,13 @@ def slot_samples(source: str, slot: Slot | None, written: int | None) -> Iterato
         return
     if slot.confirmed_lsn is not None:
         yield "usage_slot_behind_bytes", source, max(0, written - slot.confirmed_lsn)
-    if slot.restart_lsn is None:
-        return
-    retained = max(0, written - slot.restart_lsn)
-    yield "usage_slot_retained_bytes", source, retained
-    if slot.safe_wal_bytes is not None:  # None: the server never gives a slot up
-        yield "usage_slot_limit_bytes", source, retained + max(0, slot.safe_wal_bytes)
+    told = {
+        "usage_slot_retained_bytes": slot.retained_bytes(written),
+        "usage_slot_limit_bytes": slot.limit_bytes(written),
+    }
+    for name, number in told.items():
+        if number is not None:
+            yield name, source, number
 
 
 def guard_samples(findings: Iterable[GuardFinding]) -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from connectors.capture_queries import rows
+from connectors import observation
 from streams.cli.capture_access import Reach, source_settings
 from streams.cli.database import connected, plain
 from streams.cli.stack import Stack
@@ -32,18 +32,15 @@ def read_slot(stack: Stack) -> Slot:
     """
     wanted = source_settings(stack, Reach())
     with connected(stack.settings.source_dsn, "the service's database", STATEMENT_MS) as source:
-        found = rows(plain(source), "slot", {"slot": wanted.slot})
-        if not found:
+        slot = observation.read_slot(plain(source), wanted.slot)
+        if slot is None:
             return Slot(wanted.slot, there=False)
-        slot = found[0]
-        written = rows(plain(source), "current_wal")[0]["written_lsn"]
-    restart, safe = slot["restart_lsn"], slot["safe_wal_bytes"]
-    retained = None if restart is None or written is None else max(0, written - restart)
+        written = observation.read_written_lsn(plain(source))
     return Slot(
         wanted.slot,
         there=True,
-        active=slot["active"],
-        state=slot["wal_status"] or "",
-        retained_bytes=retained,
-        limit_bytes=None if safe is None or retained is None else retained + max(0, safe),
+        active=slot.active,
+        state=slot.wal_status or "",
+        retained_bytes=slot.retained_bytes(written),
+        limit_bytes=slot.limit_bytes(written),
     )
