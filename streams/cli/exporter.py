@@ -22,7 +22,7 @@ from streams.adapters.metrics import Sample, exposition
 from streams.adapters.metrics_page import MetricsPage
 from streams.cli import terminal
 from streams.cli.capture_access import Reach, capture_of, connect_client, source_settings
-from streams.cli.database import Connection, connected, ledger_rows, plain, row, rows
+from streams.cli.database import Connection, connected, ledger_rows, plain, rows
 from streams.cli.exporter_figures import (
     audit_samples,
     guard_samples,
@@ -34,8 +34,7 @@ from streams.cli.exporter_figures import (
 from streams.cli.options import Dir
 from streams.cli.scrape import Read, Scrape
 from streams.cli.stack import Stack, resolve
-from streams.cli.status_read import read_figures
-from streams.core.instant import from_us
+from streams.cli.status_read import canary_under_way, read_figures
 from streams.kafka_access import client_security
 from streams.logs import configure_logging
 from streams.settings import SettingsError
@@ -137,10 +136,7 @@ def _canary(stack: Stack) -> Iterator[Sample]:
         came = ledger_rows(ledger, "canary_ages")
     dsn = stack.settings.source_dsn
     with connected(dsn, "the service's database", STATEMENT_MS) as source:
-        name = row(source, "source_name")["source"]
-        ours = [canary for canary in came if canary[0] == name]
-        values = {"partitions": [c[1] for c in ours], "came": [from_us(c[2]) for c in ours]}
-        age_s = row(source, "canary_under_way", values)["age_s"]
+        name, age_s = canary_under_way(source, came)
     yield "usage_canary_under_way_seconds", name, age_s or 0
 
 

@@ -4,6 +4,7 @@ One document for command, console and exporter: `schemas/cli/status.json` descri
 `streams.core.standing` is the part of it that remarks are made of.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import psycopg
@@ -127,11 +128,27 @@ def under_way_s(ledger: Connection, source_dsn: str) -> float | None:
         return None
     try:
         with connected(source_dsn, "the service's database") as source:
-            name = row(source, "source_name")["source"]
-            came = [c for c in ledger_rows(ledger, "canary_ages") if c[0] == name]
-            values = {"partitions": [c[1] for c in came], "came": [from_us(c[2]) for c in came]}
-            age_s = row(source, "canary_under_way", values)["age_s"]
+            _, age_s = canary_under_way(source, ledger_rows(ledger, "canary_ages"))
     except (UnavailableError, psycopg.Error) as error:
         terminal.say(f"canaries not compared with what was sent: {error}")
         return None
-    return None if age_s is None else round(float(age_s), 3)
+    return None if age_s is None else round(age_s, 3)
+
+
+def canary_under_way(
+    source: Connection, ages: Iterable[tuple[Any, ...]]
+) -> tuple[str, float | None]:
+    """The outbox's name, and for how many seconds its oldest canary is under way; None for none.
+
+    Args:
+        source: the service's database.
+        ages: of every source's canaries that came, as the ledger's `canary_ages` gives them.
+
+    Raises:
+        psycopg.Error: the database refused or went away.
+    """
+    name = row(source, "source_name")["source"]
+    came = [age for age in ages if age[0] == name]
+    values = {"partitions": [c[1] for c in came], "came": [from_us(c[2]) for c in came]}
+    age_s = row(source, "canary_under_way", values)["age_s"]
+    return name, None if age_s is None else float(age_s)
