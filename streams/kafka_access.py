@@ -27,6 +27,11 @@ def client_security(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
+def client_config(settings: Settings) -> dict[str, str]:
+    """What a librdkafka client needs to reach the brokers, and no more."""
+    return {**client_security(settings), "bootstrap.servers": settings.kafka_bootstrap}
+
+
 def connect_security(settings: Settings) -> dict[str, str]:
     """Lines of a Connect worker's properties; passwords stand in them as names of variables.
 

@@ -90,21 +90,24 @@ def _why_not(said: str) -> str:
 
 
 @cache
-def statements() -> Mapping[str, Query]:
-    """What commands ask, by name."""
-    text = files("streams.cli").joinpath("queries.sql").read_text(encoding="utf-8")
-    return parse(text, origin="streams/cli/queries.sql")
+def statements(package: str) -> Mapping[str, Query]:
+    """What a package asks, by name: the statements of its queries.sql."""
+    text = files(package).joinpath("queries.sql").read_text(encoding="utf-8")
+    return parse(text, origin=f"{package.replace('.', '/')}/queries.sql")
 
 
 def rows(
-    connection: Connection, name: str, values: Mapping[str, object] | None = None
+    connection: Connection,
+    name: str,
+    values: Mapping[str, object] | None = None,
+    package: str = "streams.cli",
 ) -> list[dict[str, Any]]:
-    """Runs a statement of the commands' own.
+    """Runs a statement of the commands' own, or of another package's.
 
     Raises:
         psycopg.Error: the database refused it or went away.
     """
-    return _run(connection, statements()[name], values)
+    return _run(connection, statements(package)[name], values)
 
 
 def row(

@@ -35,7 +35,7 @@ from streams.cli.options import Dir
 from streams.cli.scrape import Read, Scrape
 from streams.cli.stack import Stack, resolve
 from streams.cli.status_read import canary_under_way, read_figures
-from streams.kafka_access import client_security
+from streams.kafka_access import client_config
 from streams.logs import configure_logging
 from streams.settings import SettingsError
 from streams.topics import EVENTS
@@ -154,8 +154,7 @@ def _guard(stack: Stack) -> Iterator[Sample]:
 
 def _kafka(stack: Stack) -> Iterator[Sample]:
     settings = stack.settings
-    config = {**client_security(settings), "bootstrap.servers": settings.kafka_bootstrap}
-    yield from lag_samples(read_lag(config, EVENTS, settings.group))
+    yield from lag_samples(read_lag(client_config(settings), EVENTS, settings.group))
 
 
 APPS = {"exporter": app}

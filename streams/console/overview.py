@@ -16,7 +16,7 @@ from streams.console.reading import Unread, beside, ledger_of, screen_rows
 from streams.console.slot import Slot, read_slot
 from streams.console.workers import WorkerFigures, addresses_of, read_workers
 from streams.core.risk import FENCE_NEAR_S
-from streams.kafka_access import client_security
+from streams.kafka_access import client_config
 
 Tone = Literal["calm", "warning", "critical", "unread"]
 PAGES: Final[Mapping[str, str]] = {
@@ -87,8 +87,7 @@ def _ends(stack: Stack) -> list[Lag]:
         raise ConfigurationError(
             "TAILRACE_KAFKA_BOOTSTRAP is not set", fix="tell this console where the brokers are"
         )
-    config = {**client_security(settings), "bootstrap.servers": settings.kafka_bootstrap}
-    return read_lag(config, topics.EVENTS, settings.group)
+    return read_lag(client_config(settings), topics.EVENTS, settings.group)
 
 
 def _positions(ledger: Connection) -> list[dict[str, Any]]:

@@ -4,13 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final, TypeVar
 
-from schemas.queries import Query, parse
 from streams.cli.boundary import explain
-from streams.cli.database import Connection, connected
+from streams.cli.database import Connection, connected, rows
 from streams.cli.stack import Stack
 
 STATEMENT_MS: Final = 15_000
@@ -53,12 +50,6 @@ def ledger_of(stack: Stack) -> Iterator[Connection]:
         yield ledger
 
 
-@cache
-def _statements() -> Mapping[str, Query]:
-    text = files("streams.console").joinpath("queries.sql").read_text(encoding="utf-8")
-    return parse(text, origin="streams/console/queries.sql")
-
-
 def screen_rows(
     connection: Connection, name: str, values: Mapping[str, object] | None = None
 ) -> list[dict[str, Any]]:
@@ -67,6 +58,4 @@ def screen_rows(
     Raises:
         psycopg.Error: the ledger refused it or went away.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_statements()[name].statement, values or {})
-        return cursor.fetchall()
+    return rows(connection, name, values, "streams.console")
