@@ -9,6 +9,7 @@ of the plan that was shown: where the plan has changed since, it is shown anew a
 import hashlib
 import shlex
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 import structlog
@@ -34,6 +35,8 @@ from streams.console.visit import (
 log = structlog.get_logger("console")
 
 REASON_CHARACTERS_MAX: Final = 2_000
+Do = Callable[[], Sequence[str]]
+"""Does exactly what was rehearsed; the receipts."""
 
 
 class Rehearsed(NamedTuple):
@@ -98,15 +101,14 @@ def decide(visit: Visit) -> Answer:
             raise UsageProblemError(f"{verb}: is no decision", fix="approve or reject")
     why = _kept(reason, operator)
 
-    def rehearse(ledger: Connection) -> Rehearsed:
+    def rehearse(ledger: Connection) -> tuple[Rehearsed, Do]:
         plan = plan_of(ledger, items, act, why)
-        return Rehearsed([f"would {text}" for text in plan.would], plan.unchanged, plan.refused)
+        would = [f"would {text}" for text in plan.would]
+        return Rehearsed(would, plan.unchanged, plan.refused), lambda: [
+            receipt.text for receipt in carry_out(ledger, plan, act, why)
+        ]
 
-    def do(ledger: Connection) -> Sequence[str]:
-        plan = plan_of(ledger, items, act, why)
-        return [receipt.text for receipt in carry_out(ledger, plan, act, why)]
-
-    return _act(visit, rehearse, do, act.command)
+    return _act(visit, rehearse, act.command)
 
 
 def redrive(visit: Visit) -> Answer:
@@ -123,37 +125,34 @@ def redrive(visit: Visit) -> Answer:
     which = {**every, "items": items, "cause": cause, "proof": proof}
     why, stack = _kept(reason, operator), visit.stack
 
-    def lines(ledger: Connection, *, yes: bool) -> Rehearsed:
+    def rehearse(ledger: Connection) -> tuple[Rehearsed, Do]:
         found = select(ledger, stack, which, lambda _said: None)
-        done = list(redriving(ledger, found, why, proof, yes=yes))
-        texts: dict[str, list[str]] = {"would_redrive": [], "redriven": [], "unchanged": []}
-        for line in done:
-            texts.setdefault(line["outcome"], []).append(line["text"])
-        moved_on = texts["would_redrive"] + texts["redriven"]
-        return Rehearsed(moved_on, texts["unchanged"], texts.get("refused", []))
+
+        def texts(*outcomes: str, yes: bool) -> list[list[str]]:
+            lines = list(redriving(ledger, found, why, proof, yes=yes))
+            return [
+                [line["text"] for line in lines if line["outcome"] == each] for each in outcomes
+            ]
+
+        planned = Rehearsed(*texts("would_redrive", "unchanged", "refused", yes=False))
+        return planned, lambda: list(chain(*texts("redriven", "refused", yes=True)))
 
     words = ["--cause", shlex.quote(cause)] if cause else [str(item)]
     command = again(["tailrace dead redrive", *words], reason)
-
-    def do(ledger: Connection) -> Sequence[str]:
-        done = lines(ledger, yes=True)
-        return [*done.would, *done.refused]
-
-    return _act(visit, lambda ledger: lines(ledger, yes=False), do, command)
+    return _act(visit, rehearse, command)
 
 
 def _act(
     visit: Visit,
-    rehearse: Callable[[Connection], Rehearsed],
-    do: Callable[[Connection], Sequence[str]],
+    rehearse: Callable[[Connection], tuple[Rehearsed, Do]],
     command: str,
 ) -> Answer:
     with connected(visit.stack.need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
-        planned = rehearse(ledger)
+        planned, do = rehearse(ledger)
         seen = visit.form.get("plan")
         # What cannot be done alone is not begun; the commands keep the same rule.
         if seen == planned.digest and planned.would and not planned.refused:
-            return Page("done.html", {"receipts": do(ledger), "unchanged": planned.unchanged})
+            return Page("done.html", {"receipts": do(), "unchanged": planned.unchanged})
     again_with = {
         name: value for name, value in visit.form.items() if name not in {"plan", "token"}
     }
