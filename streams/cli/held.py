@@ -7,6 +7,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from streams.cli import terminal
+from streams.cli.stack import listed_workers
 
 REMEDY: Final = (
     "a held partition admits nothing until its cause is gone and its worker was started again, or, "
@@ -48,7 +49,7 @@ def tell_held(facts: Mapping[str, Any]) -> None:
 
 
 def _held(facts: Mapping[str, Any]) -> Iterator[Held]:
-    for worker in facts.get("pids", {}).get("workers", ()):
+    for worker in listed_workers(facts):
         address = worker.get("metrics_url")
         if not str(address).startswith("http://"):
             continue

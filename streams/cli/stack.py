@@ -7,7 +7,7 @@ named; without a sandbox they stand alone.
 
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import environ as process_environment
 from pathlib import Path
@@ -77,6 +77,12 @@ class Stack:
                 fix="`tailrace sandbox up` for a stack on this computer, or set what is named",
             )
         return self.settings
+
+
+def listed_workers(facts: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The workers that a sandbox says it runs; nothing else lists its own."""
+    found: Sequence[Mapping[str, Any]] = facts.get("pids", {}).get("workers", ())
+    return found
 
 
 def find_stack(option: Path | None, environment: Mapping[str, str], working_dir: Path) -> Stack:

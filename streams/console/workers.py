@@ -9,6 +9,8 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from streams.cli.stack import listed_workers
+
 _TIMEOUT_S: Final = 1.0
 _AT_ONCE: Final = 32
 _DUPLICATE: Final = "duplicate"
@@ -30,7 +32,7 @@ class WorkerFigures:
 
 def addresses_of(facts: Mapping[str, Any], given: Iterable[str]) -> list[str]:
     """Where workers serve their figures: those given, else those that a sandbox lists."""
-    listed = [str(worker.get("metrics_url")) for worker in facts.get("pids", {}).get("workers", ())]
+    listed = [str(worker.get("metrics_url")) for worker in listed_workers(facts)]
     known = dict.fromkeys(each.rstrip("/") for each in (*given, *listed))
     return [each for each in known if each.startswith(("http://", "https://"))]
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from urllib.request import urlopen
 
-from schemas.migrations import missing
 from streams.cli.checkup.check import Check, Fix, NotMadeError, Trouble, answers
 from streams.cli.checkup.patient import Patient
-from streams.cli.cycles import read_catalogue, read_payers
-from streams.cli.database import plain, row, rows
+from streams.cli.cycles import read_payers
+from streams.cli.database import row, rows
+from streams.cli.stack import listed_workers
 from streams.cli.status import look
 from streams.core.billing import unpunctual
 from streams.core.instant import SECOND_US
@@ -24,13 +24,7 @@ def _reached(patient: Patient) -> Iterator[Trouble]:
 
 
 def _schema(patient: Patient) -> Iterator[Trouble]:
-    lacking = missing(plain(patient.another(patient.ledger_dsn)), "ledger")
-    if lacking:
-        yield Trouble(
-            f"the ledger lacks {', '.join(lacking)}",
-            "this release asks for what is not there",
-            Fix("shell", "tailrace schema install ledger"),
-        )
+    return patient.lacking("ledger", patient.ledger_dsn)
 
 
 def _login(patient: Patient) -> dict[str, Any]:
@@ -81,8 +75,7 @@ def _customers(patient: Patient) -> Iterator[Trouble]:
 
 
 def _punctual(patient: Patient) -> Iterator[Trouble]:
-    catalogue = patient.once("catalogue", lambda: read_catalogue(patient.ledger))
-    for late in unpunctual(catalogue.from_now_on(), read_payers(patient.ledger)):
+    for late in unpunctual(patient.in_force(), read_payers(patient.ledger)):
         yield Trouble(
             f"meter {late.metric}: {late.rule}",
             "usage that is on time for its meter would miss its invoice: no worker starts by it",
@@ -100,7 +93,7 @@ def _money(patient: Patient) -> Iterator[Trouble]:
 
 
 def _workers(patient: Patient) -> Iterator[Trouble]:
-    workers = patient.stack.facts.get("pids", {}).get("workers", ())
+    workers = listed_workers(patient.stack.facts)
     if not workers:
         message = "no sandbox lists its workers here: ask each for /ready"
         raise NotMadeError(message)

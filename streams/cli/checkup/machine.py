@@ -10,6 +10,7 @@ from typing import Final
 
 from streams.cli.checkup.check import Check, Fix, NotMadeError, Trouble
 from streams.cli.checkup.patient import Patient
+from streams.cli.stack import listed_workers
 
 NAMES: Final = ("streams", "connectors", "schemas")
 OURS: Final = "tailrace"
@@ -68,7 +69,7 @@ def foreign_places(places: Mapping[str, Path | None], root: Path) -> Iterator[Tr
 
 def folders_of(patient: Patient) -> list[Path]:
     """Data directories of the workers of this computer, and the sandbox's own."""
-    workers = patient.stack.facts.get("pids", {}).get("workers", ())
+    workers = listed_workers(patient.stack.facts)
     listed = [worker["data_dir"] for worker in workers if worker.get("data_dir")]
     if patient.settings.data_dir:
         listed.append(patient.settings.data_dir)

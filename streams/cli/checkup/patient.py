@@ -1,6 +1,6 @@
 """What checks share: every neighbour is asked for at most once, and closed at the end."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,15 +12,18 @@ from connectors.names import connector_name
 from connectors.observation import Observation, observe
 from connectors.source_config import render
 from connectors.source_settings import SourceSettings
+from schemas.migrations import SchemaName, missing
 from streams.adapters.clock import SystemClock
 from streams.cli.capture_access import Reach, connect_client, source_settings
-from streams.cli.checkup.check import NotMadeError, answers
+from streams.cli.checkup.check import Fix, NotMadeError, Trouble, answers
 from streams.cli.cycles import read_catalogue
 from streams.cli.database import Connection, connected, plain
 from streams.cli.stack import Stack
 from streams.kafka_access import client_security
 
 if TYPE_CHECKING:
+    import psycopg
+
     from streams.core.catalogue import MeterVersion
     from streams.core.live_meter import LiveMeter
     from streams.topics import TopicFinding
@@ -84,9 +87,20 @@ class Patient:
         answers(self.ledger)
         return self.settings.ledger_dsn
 
-    def another(self, dsn: str) -> Connection:
-        """A connection for packages that set how columns are read."""
-        return self._database(dsn, "service's" if dsn == self.settings.source_dsn else "ledger's")
+    def plain(self, dsn: str) -> "psycopg.Connection[Any]":
+        """A connection of its own, for packages that read columns by position."""
+        whose = "service's" if dsn == self.settings.source_dsn else "ledger's"
+        return plain(self._database(dsn, whose))
+
+    def lacking(self, schema: SchemaName, dsn: str) -> Iterator[Trouble]:
+        """What a database has not of `ledger` or `outbox` as this release brings them."""
+        lacks = missing(self.plain(dsn), schema)
+        if lacks:
+            yield Trouble(
+                f"the {schema} lacks {', '.join(lacks)}",
+                "this release asks for what is not there",
+                Fix("shell", f"tailrace schema install {schema}"),
+            )
 
     def in_force(self) -> "list[MeterVersion]":
         """Of each metric the version that judges usage from now on."""
@@ -152,7 +166,7 @@ class Patient:
     def _observe(self) -> Observation:
         client = self.connect if self.connect_answers else _NoConnect()
         answers(self.service)
-        connection = plain(self.another(self.settings.source_dsn))
+        connection = self.plain(self.settings.source_dsn)
         return observe(connection, client, self.connector, self.source)  # type: ignore[arg-type]  # of Connect three questions are asked
 
     def topics(self) -> "list[TopicFinding]":

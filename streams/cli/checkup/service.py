@@ -7,11 +7,10 @@ from connectors.guard_findings import Expected, GuardFinding, Start
 from connectors.names import OUTBOX_SCHEMA, OUTBOX_TABLE, PUBLICATION
 from connectors.slot_guard import judge
 from connectors.source_registry import identify
-from schemas.migrations import missing
 from streams.adapters.ledger_catalogue import LedgerSources
 from streams.cli.checkup.check import Check, Fix, NotMadeError, Trouble, answers
 from streams.cli.checkup.patient import Patient
-from streams.cli.database import plain, row, rows
+from streams.cli.database import row, rows
 
 OUTBOX: Final = f"{OUTBOX_SCHEMA}.{OUTBOX_TABLE}"
 REPAIR: Final = Fix("shell", 'tailrace connector repair --reason "…" --yes')
@@ -87,24 +86,13 @@ def of_wal_level(level: str) -> Iterator[Trouble]:
 
 
 def _schema(patient: Patient) -> Iterator[Trouble]:
-    lacking = patient.once("outbox_missing", lambda: missing(plain_of(patient), "outbox"))
-    if lacking:
-        yield Trouble(
-            f"the outbox lacks {', '.join(lacking)}",
-            "this release asks for what is not there",
-            Fix("shell", "tailrace schema install outbox"),
-        )
-
-
-def plain_of(patient: Patient) -> Any:
-    """A connection of its own for packages that read columns by position."""
-    return plain(patient.another(patient.settings.source_dsn))
+    return patient.lacking("outbox", patient.settings.source_dsn)
 
 
 def _registered(patient: Patient) -> Iterator[Trouble]:
     patient.set("source_dsn")
     settings = patient.settings
-    known = LedgerSources(plain(patient.another(patient.ledger_dsn))).find(settings.source)
+    known = LedgerSources(patient.plain(patient.ledger_dsn)).find(settings.source)
     if known is None:
         yield Trouble(
             f"source {settings.source} is not registered",
@@ -112,7 +100,7 @@ def _registered(patient: Patient) -> Iterator[Trouble]:
             Fix("shell", "tailrace source register"),
         )
         return
-    seen = identify(plain_of(patient), settings.source)
+    seen = identify(patient.plain(settings.source_dsn), settings.source)
     if seen != known:
         yield Trouble(
             f"source {settings.source} was cluster {known.system_identifier}, timeline "
