@@ -6,6 +6,7 @@ every unit at Stripe once.
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Final
@@ -48,6 +49,30 @@ def billing(name: str, windows: int, *, seed: int) -> Iterator[Use]:
                 occurred_at=start + timedelta(seconds=random.randrange(60)),
                 fate="twice" if number == 0 else "once",
             )
+
+
+@contextmanager
+def halted(stack: LiveStack, why: str) -> Iterator[None]:
+    """Nothing is published meanwhile: what is written becomes whole before any of it is sent."""
+    with psycopg.connect(stack.facts["ledger_owner_dsn"], autocommit=True) as ledger:
+        ledger.execute("INSERT INTO ledger.halt (kind, detail) VALUES ('drill', '{}')")
+        witness.did("publishing is halted")
+        try:
+            yield
+        finally:
+            ledger.execute("SELECT ledger.lift_halt('drill', %s)", (why,))
+            witness.did(f"publishing is not halted any more: {why}")
+
+
+def write_whole(stack: LiveStack, uses: Iterator[Use], books: Books) -> None:
+    """So that each window is one request: sent while it is written, it could become two."""
+    with halted(stack, "all of it is in the ledger"):
+        write(stack, uses, books)
+        until(
+            lambda: f"all of it in the ledger; {pending(stack, books)} of {whole(books)} units are",
+            lambda: pending(stack, books) == whole(books),
+            60,
+        )
 
 
 def await_pending(stack: LiveStack, books: Books, windows: int) -> None:
@@ -97,14 +122,14 @@ def test_12_windows_wait_behind_a_cut(stack: LiveStack) -> None:
         stack.start_worker("cut", stripe_api_base=network.url, stripe_read_timeout_ms=5_000)
         before = stack.stand_in.request_counts().get(METER_EVENTS, 0)
         stack.stand_in.arm(kind="slow", count=6, delay_ms=3_000)
-        write(stack, billing("cut-a", 6, seed=12), books)
+        write_whole(stack, billing("cut-a", 6, seed=12), books)
         until(
             "six requests at Stripe",
             lambda: stack.stand_in.request_counts().get(METER_EVENTS, 0) - before == 6,
             60,
         )
         network.cut()
-        write(stack, billing("cut-b", 6, seed=13), books)
+        write_whole(stack, billing("cut-b", 6, seed=13), books)
         until("Stripe to have six", lambda: len(at_stripe(stack, books)) == 6, 30)
         until("the sender to give up", lambda: ask(stack, UNANSWERED, books) == 0, 60)
         await_pending(stack, books, 12)
@@ -121,20 +146,13 @@ def test_12_windows_wait_behind_a_cut(stack: LiveStack) -> None:
 )
 def test_12_windows_are_pending_when_the_worker_dies(stack: LiveStack) -> None:
     books = Books()
-    owner = stack.facts["ledger_owner_dsn"]
-    with psycopg.connect(owner, autocommit=True) as ledger:
-        # So that the worker comes as far as writing them and no further.
-        ledger.execute("INSERT INTO ledger.halt (kind, detail) VALUES ('drill', '{}')")
-        witness.did("publishing is halted")
-        try:
-            worker = stack.start_worker("crash")
-            write(stack, billing("crash", 12, seed=14), books)
-            await_pending(stack, books, 12)
-            worker.kill()
-            assert worker.process.returncode == -signal.SIGKILL
-        finally:
-            ledger.execute("SELECT ledger.lift_halt('drill', 'the worker is dead')")
-            witness.did("publishing is not halted any more, and nobody is there to publish")
+    # So that the worker comes as far as writing them and no further.
+    with halted(stack, "the worker is dead, and nobody is there to publish"):
+        worker = stack.start_worker("crash")
+        write(stack, billing("crash", 12, seed=14), books)
+        await_pending(stack, books, 12)
+        worker.kill()
+        assert worker.process.returncode == -signal.SIGKILL
     assert not at_stripe(stack, books)
     await_pending(stack, books, 12)
 
