@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from tests.support import witness
-from tests.support.books import Books, ledger_number
+from tests.support.book_reading import ledger_number
+from tests.support.books import Books
 from tests.support.live import LiveStack
 
 _ADMITTED = "SELECT coalesce(sum(events), 0) FROM ledger.balance WHERE tenant_id = ANY(%s)"

@@ -18,12 +18,12 @@ from streams.crash_points import STEPS
 from streams.engine.poison import HOLD_FROM_TRY, SINGLE_FROM_START, SUSPECT_FROM_TRY
 from tests.drills.asked import assert_not_judged, assert_nothing_lost, audit, identities
 from tests.support import witness
+from tests.support.book_reading import ledger_number
 from tests.support.books import (
     Books,
     Use,
     assert_exact,
     await_settled,
-    ledger_number,
     map_customers,
     record,
     scattered,

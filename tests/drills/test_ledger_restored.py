@@ -11,11 +11,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.attempts import whole
 from tests.support.backup import back_up, restore
+from tests.support.book_reading import ledger_number
 from tests.support.books import (
     Books,
     assert_exact,
     await_settled,
-    ledger_number,
     map_customers,
     pending,
     scattered,

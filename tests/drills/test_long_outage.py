@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from tests.support import witness
+from tests.support.book_reading import ledger_number
 from tests.support.books import (
     Books,
     assert_exact,
     await_settled,
-    ledger_number,
     pending,
     scattered,
     show_pending,

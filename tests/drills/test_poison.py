@@ -16,12 +16,12 @@ from confluent_kafka import Producer
 
 from streams.engine.partitioner import home_partition
 from tests.support import witness
+from tests.support.book_reading import ledger_number
 from tests.support.books import (
     Books,
     Use,
     assert_exact,
     await_settled,
-    ledger_number,
     map_customers,
     record,
     scattered,

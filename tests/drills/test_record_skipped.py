@@ -15,15 +15,8 @@ import pytest
 
 from tests.drills.asked import audit, identities
 from tests.support import witness
-from tests.support.books import (
-    Books,
-    Use,
-    assert_exact,
-    await_settled,
-    ledger_number,
-    scattered,
-    write,
-)
+from tests.support.book_reading import ledger_number
+from tests.support.books import Books, Use, assert_exact, await_settled, scattered, write
 from tests.support.held import held_records, home, record_newer
 from tests.support.live import LiveStack
 from tests.support.stack import open_stack

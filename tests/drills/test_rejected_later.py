@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from tests.support import witness
-from tests.support.books import Books, assert_exact, ledger_number, pending, scattered, write
+from tests.support.book_reading import ledger_number
+from tests.support.books import Books, assert_exact, pending, scattered, write
 from tests.support.live import LiveStack
 from tests.support.waiting import until
 

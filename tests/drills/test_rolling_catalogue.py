@@ -17,15 +17,8 @@ import requests
 
 from sandbox.stripe import API_KEY
 from tests.support.attempts import NOT_WHOLE, ask
-from tests.support.books import (
-    Books,
-    Use,
-    assert_exact,
-    await_settled,
-    ledger_number,
-    show_pending,
-    write,
-)
+from tests.support.book_reading import ledger_number
+from tests.support.books import Books, Use, assert_exact, await_settled, show_pending, write
 from tests.support.live import LiveWorker
 from tests.support.shifted import ShiftedStack, shifted_stack
 from tests.support.struck import IMPATIENT

@@ -16,12 +16,12 @@ import pytest
 
 from tests.support import witness
 from tests.support.backup import back_up, restore
+from tests.support.book_reading import read
 from tests.support.books import (
     Books,
     Use,
     assert_exact,
     await_settled,
-    read,
     record,
     scattered,
     show_pending,

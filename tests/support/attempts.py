@@ -4,7 +4,8 @@ from typing import Any, Final
 
 import psycopg
 
-from tests.support.books import Books, ledger_number
+from tests.support.book_reading import ledger_number
+from tests.support.books import Books
 from tests.support.live import LiveStack
 
 SENT: Final = "SELECT count(*) FROM ledger.meter_event WHERE customer = ANY(%s)"

@@ -14,8 +14,9 @@ from typing import Literal
 import psycopg
 
 from tests.support import witness
+from tests.support.book_reading import findings, ledger_number, read
 from tests.support.live import LiveStack
-from tests.support.oracle import Amount, Counted, Expected, Key, Row, Seen, Verdict, Window, compare
+from tests.support.oracle import Amount, Expected, Key, Verdict, Window, compare
 from tests.support.waiting import until
 from tests.support.witness import Progress
 
@@ -151,14 +152,6 @@ def write(stack: LiveStack, uses: Iterable[Use], books: Books) -> None:
     _progress(stack, books)
 
 
-def ledger_number(stack: LiveStack, statement: str, *values: object) -> int:
-    """The one number that a statement gives on the ledger, asked by its owner."""
-    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
-        row = ledger.execute(statement.encode(), values).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 def map_customers(stack: LiveStack, books: Books) -> None:
     """Every tenant of the test pays through a customer of its own."""
     with psycopg.connect(stack.facts["ledger_dsn"], autocommit=True) as ledger:
@@ -240,6 +233,7 @@ def assert_exact(
     redriven: int = 0,
     exhausted: int = 0,
     by_hour: bool = True,
+    noted: Mapping[str, int] | None = None,
 ) -> None:
     """Registry = ledger = Stripe = what was expected, per tenant, metric and window.
 
@@ -251,13 +245,22 @@ def assert_exact(
             be at Stripe then, as long as the ledger lists it as doubt.
         exhausted: meter events that used up their attempts, and were redriven.
         by_hour: whether Stripe has everything in its own hour; what was carried is not.
+        noted: contradictions that the ledger has to have noted, by kind.
 
     Raises:
         AssertionError: with the figures, and every difference.
     """
     decided = {"ambiguous": doubted, "refused": redriven, "exhausted": exhausted}
+    _expect_findings(stack, noted or {})
     verdict = judge(stack, books, decided, by_hour=by_hour)
     assert verdict.exact, "\n".join((str(verdict), *verdict.differences))
+
+
+def _expect_findings(stack: LiveStack, wanted: Mapping[str, int]) -> None:
+    """The ledger has noted so many of each kind; the oracle does not ask about these again."""
+    new = [(number, kind) for number, kind, _ in findings(stack) if kind in wanted]
+    assert Counter(kind for _, kind in new) == wanted
+    stack.expected_findings.update(number for number, _ in new)
 
 
 def judge(
@@ -279,85 +282,3 @@ def judge(
     witness.judged(books, verdict)
     _progress(stack, books)
     return verdict
-
-
-def read(stack: LiveStack, names: Iterable[str], *, redriven: int = 0) -> Seen:
-    """What the books hold of some tenants, by SQL and from the stand-in's own memory.
-
-    And of tenants and customers that nobody has recorded anything for: no other test would judge
-    what has gone astray there.
-    """
-    recorded = _recorded_tenants(stack)
-    tenants = sorted({*names, *(_billed_tenants(stack) - recorded)})
-    with psycopg.connect(stack.facts["postgres_dsn"]) as service:
-        keys = service.execute(
-            "SELECT tenant_id, event_key FROM metering.usage_key WHERE tenant_id = ANY(%s)",
-            (tenants,),
-        ).fetchall()
-        conflicts = service.execute(
-            "SELECT tenant_id, count(*) FROM metering.usage_conflict WHERE tenant_id = ANY(%s)"
-            " GROUP BY 1",
-            (tenants,),
-        ).fetchall()
-    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
-        rows = ledger.execute(
-            "SELECT tenant_id, metric, extract(epoch FROM window_start)::bigint, events, total,"
-            " decided, settled, abs(pending) + abs(held) + abs(dead) + abs(ambiguous)"
-            " FROM ledger.balance WHERE tenant_id = ANY(%s)",
-            (tenants,),
-        ).fetchall()
-        parked = ledger.execute(
-            "SELECT tenant_id, reason, count(*) FROM ledger.parked WHERE tenant_id = ANY(%s)"
-            " GROUP BY 1, 2",
-            (tenants,),
-        ).fetchall()
-    others = {f"cus_{tenant}" for tenant in recorded.difference(tenants)}
-    counted, refused = _stripe(stack, others)
-    return Seen(
-        keys=Counter((tenant, key) for tenant, key in keys),
-        conflicts={tenant: int(number) for tenant, number in conflicts},
-        windows={(r[0], r[1], int(r[2])): Row(*(int(value) for value in r[3:])) for r in rows},
-        parked={(tenant, reason): int(number) for tenant, reason, number in parked},
-        stripe=counted,
-        doubted=tuple(e for e in refused if _doubted(stack, e)) if redriven else (),
-    )
-
-
-def _recorded_tenants(stack: LiveStack) -> set[str]:
-    with psycopg.connect(stack.facts["postgres_dsn"]) as service:
-        rows = service.execute("SELECT DISTINCT tenant_id FROM metering.usage_key").fetchall()
-    return {tenant for (tenant,) in rows}
-
-
-def _billed_tenants(stack: LiveStack) -> set[str]:
-    """Tenants of which the ledger has an amount."""
-    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
-        rows = ledger.execute("SELECT DISTINCT tenant_id FROM ledger.meter_log").fetchall()
-    return {tenant for (tenant,) in rows}
-
-
-def _stripe(stack: LiveStack, others: set[str]) -> tuple[tuple[Counted, ...], tuple[Counted, ...]]:
-    """The meter events that count, and those that were accepted and taken back.
-
-    Args:
-        stack: whose Stripe.
-        others: customers of other tests, which these judge themselves.
-    """
-    found: dict[bool, list[Counted]] = {True: [], False: []}
-    for event in stack.stand_in.oracle():
-        if event["customer"] not in others and not event["cancelled"]:
-            name, at_s = event["event_name"], int(event["timestamp"])
-            units = int(event["value"])
-            one = Counted(event["customer"], name, at_s, event["identifier"], units)
-            found[not event["refused"]].append(one)
-    return tuple(found[True]), tuple(found[False])
-
-
-def _doubted(stack: LiveStack, event: Counted) -> bool:
-    """Whether the ledger lists its cell as doubt, for no report has named it."""
-    text = (
-        "SELECT count(*) FROM ledger.doubt d JOIN ledger.meter_event m USING (customer, event_name,"
-        " window_start, window_end) WHERE m.identifier = %s AND d.settled_at IS NULL AND NOT EXISTS"
-        " (SELECT FROM ledger.rejection r WHERE r.identifier = m.identifier)"
-    )
-    return ledger_number(stack, text, event.identifier) > 0

@@ -126,6 +126,8 @@ class LiveStack:
     workers: list[LiveWorker] = field(default_factory=list)
     owners: dict[str, object] = field(default_factory=dict)
     """Who writes down what of a tenant: two that shared one would judge each other's usage."""
+    expected_findings: set[int] = field(default_factory=set)
+    """Contradictions in the ledger that a test has provoked on purpose, and accounted for."""
 
     @property
     def directory(self) -> Path:

@@ -80,6 +80,8 @@ class Seen:
     stripe: tuple[Counted, ...]
     doubted: tuple[Counted, ...] = ()
     """Taken back by Stripe without a name; the ledger lists their cells as doubt."""
+    findings: tuple[str, ...] = ()
+    """Contradictions that the ledger has noted and nobody has cleared, in its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def compare(expected: Expected, seen: Seen, *, by_hour: bool = True) -> Verdict:
         + _parked(expected, seen)
         + _ledger(windows, seen)
         + _settling(seen)
+        + _findings(seen)
         + _stripe(seen, by_hour=by_hour)
     )
     sizes = (
@@ -196,6 +199,12 @@ def _settling(seen: Seen) -> Verdict:
         )
         found += Verdict() if one.exact else one
     return found
+
+
+def _findings(seen: Seen) -> Verdict:
+    """Equal books with a contradiction among them wait for a person, though all is over."""
+    said = tuple(f"ledger: it has found a contradiction: {finding}" for finding in seen.findings)
+    return Verdict(stuck=len(said), differences=said)
 
 
 def _stripe(seen: Seen, *, by_hour: bool) -> Verdict:

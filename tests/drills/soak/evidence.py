@@ -12,7 +12,8 @@ import msgspec
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.books import Books, read
+from tests.support.book_reading import read
+from tests.support.books import Books
 from tests.support.live import LiveStack
 from tests.support.oracle import Amount, Key, Window
 

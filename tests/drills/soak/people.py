@@ -11,7 +11,7 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from tests.support.books import ledger_number
+from tests.support.book_reading import ledger_number
 from tests.support.live import LiveStack
 from tests.support.unread import send_unread_again
 

@@ -4,6 +4,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 import requests
 
@@ -89,4 +90,14 @@ def test_what_is_planted_is_found(stack: LiveStack) -> None:
     assert figures(judge(stack, books)) == {"double": 3, "phantom": 3}
     cancel_of(stack, "astray")
     cancel_of(stack, "foreign")
+    assert_exact(stack, books)
+
+    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
+        ledger.execute(
+            "INSERT INTO ledger.finding (kind, subject, detail) VALUES ('level_differs', 'x', '{}')"
+        )
+    assert figures(judge(stack, books)) == {"stuck": 1}
+    with pytest.raises(AssertionError):
+        assert_exact(stack, books, noted={"level_differs": 2})
+    assert_exact(stack, books, noted={"level_differs": 1})
     assert_exact(stack, books)

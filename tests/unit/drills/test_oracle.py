@@ -219,3 +219,17 @@ def test_what_is_listed_as_doubt_is_not_lost() -> None:
 def test_verdicts_add_up() -> None:
     both = Verdict(lost=1, differences=("x",)) + Verdict(lost=2, stuck=3, compared=("y",))
     assert both == Verdict(lost=3, stuck=3, differences=("x",), compared=("y",))
+
+
+def test_a_contradiction_that_the_ledger_has_noted_is_stuck() -> None:
+    verdict = compare(expected(), replace(RIGHT, findings=("level_differs a api_calls",)))
+    assert verdict.figures == {
+        "lost": 0,
+        "double": 0,
+        "phantom": 0,
+        "misattributed": 0,
+        "stuck": 1,
+    }
+    assert verdict.differences == (
+        "ledger: it has found a contradiction: level_differs a api_calls",
+    )
