@@ -1,4 +1,4 @@
-"""What CI runs: every suite once, two lanes, and nothing on two stacks at a time."""
+"""What CI runs: every suite once, three lanes, and nothing on two stacks at a time."""
 
 import re
 import threading
@@ -52,7 +52,7 @@ def test_what_one_suite_leaves_out_another_runs() -> None:
         assert (ROOT / ignored).exists()
 
 
-def test_a_suite_for_either_lane_runs_once_in_the_one_that_is_free(
+def test_a_suite_for_any_lane_runs_once_in_the_one_that_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran: list[tuple[str, str]] = []
