@@ -122,6 +122,12 @@ class LaneLedger(Protocol):
 class AttemptLedger(LaneLedger, Protocol):
     """The same, and whether it still has what it once lent."""
 
+    async def claim(
+        self, worker: str, limit: int, lease_s: int, last: LastAttempt | None = None
+    ) -> Sequence[Claim]:
+        """Lends nothing where it lacks this attempt, and halts publishing."""
+        ...
+
     async def attempt_stands(self, last: LastAttempt | None) -> Standing:
         """Whether it has this attempt; halts publishing if not.
 

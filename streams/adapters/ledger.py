@@ -73,9 +73,11 @@ class Ledger:
         """See `LedgerPublishing.cut_entries`."""
         return await self.publishing.cut_entries(limit)
 
-    async def claim(self, worker: str, limit: int, lease_s: int) -> list[Claim]:
+    async def claim(
+        self, worker: str, limit: int, lease_s: int, last: LastAttempt | None = None
+    ) -> list[Claim]:
         """See `LedgerPublishing.claim`."""
-        return await self.publishing.claim(worker, limit, lease_s)
+        return await self.publishing.claim(worker, limit, lease_s, last)
 
     async def attempt_stands(self, last: LastAttempt | None) -> Standing:
         """See `LedgerPublishing.attempt_stands`."""

@@ -78,17 +78,33 @@ class LedgerPublishing:
             )
         )
 
-    async def claim(self, worker: str, limit: int, lease_s: int) -> list[Claim]:
+    async def claim(
+        self, worker: str, limit: int, lease_s: int, last: LastAttempt | None = None
+    ) -> list[Claim]:
         """Lends at most `limit` lanes until `lease_s` from now, each with its attempt written.
 
         None while publishing is halted. Fewer than there are when lanes have only amounts that
         wait (for time, or negative ones for what is unsettled).
 
+        Args:
+            worker: who borrows them.
+            limit: of lanes.
+            lease_s: seconds.
+            last: an attempt that this ledger has to have: where it lacks it publishing is halted,
+                in the transaction of the claim. Between a question of its own and the claim the
+                ledger could be put back.
+
         Raises:
             LedgerUnavailableError: no answer. If the claim was kept all the same, its lanes return
                 with the lease and the attempts count as possibly executed.
         """
-        return await self._pool.run(lambda conn: self._claim(conn, worker, limit, lease_s))
+
+        async def stand_and_claim(conn: Connection) -> list[Claim]:
+            if last is not None and not (await self._standing(conn, last)).stands:
+                return []
+            return await self._claim(conn, worker, limit, lease_s)
+
+        return await self._pool.run(stand_and_claim)
 
     async def attempt_stands(self, last: LastAttempt | None) -> Standing:
         """Whether this ledger has an attempt, or was adopted since; if not, publishing is halted.
@@ -96,11 +112,7 @@ class LedgerPublishing:
         Raises:
             LedgerUnavailableError: no answer.
         """
-        attempt_id, started_us = last or (None, None)
-        values = {"attempt_id": attempt_id, "started_us": started_us}
-        rows = await self._pool.run(lambda conn: self._sql.rows(conn, "attempt_stands", values))
-        stands, *newest = rows[0]
-        return Standing(stands, None if newest[0] is None else LastAttempt(*newest))
+        return await self._pool.run(lambda conn: self._standing(conn, last))
 
     async def settle(self, settlement: Settlement) -> None:
         """Writes what an attempt did; a success counts however late it comes.
@@ -138,6 +150,12 @@ class LedgerPublishing:
         await self._pool.run(
             lambda conn: self._sql.run(conn, "dead_letters_published", {"items": parked_ids})
         )
+
+    async def _standing(self, conn: Connection, last: LastAttempt | None) -> Standing:
+        attempt_id, started_us = last or (None, None)
+        values = {"attempt_id": attempt_id, "started_us": started_us}
+        stands, *newest = (await self._sql.rows(conn, "attempt_stands", values))[0]
+        return Standing(stands, None if newest[0] is None else LastAttempt(*newest))
 
     async def _claim(self, conn: Connection, worker: str, limit: int, lease_s: int) -> list[Claim]:
         lanes = await self._sql.value(conn, "lock_lanes", {"limit": limit})

@@ -93,11 +93,14 @@ class AttemptMemory:
     async def claim(self, worker: str, limit: int, lease_s: int) -> Sequence[Claim]:
         """Lends lanes; their attempts are remembered before anybody can send.
 
+        None by a ledger that was put back since it was last asked: lent by it, they would take the
+        place of what is remembered, and nobody could notice any more.
+
         Raises:
             LedgerUnavailableError: no answer; the lanes return with their leases.
             StateUnavailable: they cannot be remembered, so they must not be sent.
         """
-        claims = await self._ledger.claim(worker, limit, lease_s)
+        claims = await self._ledger.claim(worker, limit, lease_s, self._last)
         if claims:
             newest = max(claims, key=lambda claim: claim.attempt_id)
             self._remember(LastAttempt(newest.attempt_id, newest.now_us))

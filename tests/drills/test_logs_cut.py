@@ -9,6 +9,7 @@ import shutil
 import signal
 from typing import Final
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -65,8 +66,8 @@ def known_topics(stack: LiveStack) -> set[str]:
 
 def held(stack: LiveStack, reason: str) -> int:
     """Of how many partitions `tailrace status` says that they wait, and why."""
-    said = stack.tailrace("status").stderr.splitlines()
-    return sum(line.startswith("held: ") and reason in line for line in said)
+    said = msgspec.json.decode(stack.tailrace("status", "--json").stdout)
+    return sum(reason in held["why"] for held in said["held"])
 
 
 def adopt_and_repair(stack: LiveStack) -> int:

@@ -69,6 +69,20 @@ async def test_a_ledger_without_it_halts_before_the_same_amount_is_lent_again(
     assert len(halts(world)) == 1
 
 
+async def test_put_back_after_it_was_asked_it_halts_within_the_claim(
+    world: World, memory: AttemptMemory
+) -> None:
+    last = await lend(world, memory, "acme")
+    assert await memory.stands()
+    forget_attempts(world)
+    world.due_now()
+
+    assert await memory.claim("worker-1", 1, 60) == []
+
+    assert halts(world) == [("ledger_went_back", last.attempt_id)]
+    assert not await memory.stands()
+
+
 async def test_another_attempt_under_its_number_is_not_it(
     world: World, memory: AttemptMemory
 ) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from streams.adapters.ledger_facts import LedgerFacts
-from streams.agents.attempt_memory import AttemptMemory
+from streams.adapters.ledger_publishing import LedgerPublishing
 from streams.core import meter_event
 from streams.core.admission import _Admission
 from streams.core.fact import FactBatch
-from streams.core.lane import Claim
+from streams.core.lane import Claim, Standing
 from streams.engine import recovery
 from tests.simulation.ledger.people import People
 from tests.simulation.mutants import Patch
@@ -75,12 +75,12 @@ def forget_approved_identities(patch: Patch) -> None:
 
 
 def remember_no_attempt(patch: Patch) -> None:
-    """Nobody asks whether the ledger still has the last attempt."""
+    """Whatever attempt is asked for, the ledger is said to have it; between claims and in them."""
 
-    async def stands(_self: AttemptMemory) -> bool:
-        return True
+    async def standing(_self: LedgerPublishing, *_asked: object) -> Standing:
+        return Standing(stands=True, last=None)
 
-    patch.setattr(AttemptMemory, "stands", stands)
+    patch.setattr(LedgerPublishing, "_standing", standing)
 
 
 def take_from_anywhere(patch: Patch) -> None:

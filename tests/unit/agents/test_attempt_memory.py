@@ -29,15 +29,19 @@ class Ledger:
     async def attempt_stands(self, last: LastAttempt | None) -> Standing:
         if self.away:
             raise LedgerUnavailableError("away")
-        known = last is None or last in self.attempts or last.started_us <= self.adopted_us
-        return Standing(known, self.attempts[-1] if self.attempts else None)
+        return Standing(self._has(last), self.attempts[-1] if self.attempts else None)
+
+    def _has(self, last: LastAttempt | None) -> bool:
+        return last is None or last in self.attempts or last.started_us <= self.adopted_us
 
     async def cut_entries(self, limit: int) -> int:
         return limit
 
-    async def claim(self, worker: str, limit: int, lease_s: int) -> Sequence[Claim]:
+    async def claim(
+        self, worker: str, limit: int, lease_s: int, last: LastAttempt | None = None
+    ) -> Sequence[Claim]:
         del worker, limit, lease_s
-        return self.claims
+        return self.claims if self._has(last) else []
 
     async def settle(self, settlement: Settlement) -> None:
         """Somebody else's test."""
@@ -83,6 +87,21 @@ async def test_a_ledger_that_lacks_it_went_back_until_a_person_adopts_that(
     assert await memory.stands()
     assert memory.went_back is None
     assert file.read() == LastAttempt(8, NOW_US + 9)
+
+
+async def test_a_ledger_put_back_between_question_and_claim_lends_nothing(
+    file: AttemptFile,
+) -> None:
+    ledger = Ledger(FIRST, SECOND)
+    memory = AttemptMemory(ledger, file)
+    assert await memory.stands()
+    ledger.attempts.remove(SECOND)
+    ledger.claims = [claim(8, now_us=NOW_US + 90)]
+
+    assert await memory.claim("w1", 2, 60) == []
+
+    assert file.read() == SECOND, "still there to be asked for"
+    assert not await memory.stands()
 
 
 async def test_a_ledger_that_is_away_says_nothing(file: AttemptFile) -> None:
