@@ -86,6 +86,8 @@ def apply(stack: ShiftedStack, file: Path, *, effective: str = "", scale: int = 
 
 def restarted(stack: ShiftedStack, worker: LiveWorker, books: Books, *more: Iterator[Use]) -> None:
     """Restarts a worker while usage is recorded, and waits until it works again."""
+    # One that is only just starting has not learned yet what SIGTERM asks of it.
+    until("it to have partitions", lambda: worker.said("recovered") != [], 60)
     before = len(worker.said("recovered"))
     worker.signal(signal.SIGTERM)
     for each in more:
