@@ -15,6 +15,7 @@ from streams.cli.main import run
 from streams.settings import REQUIRED_BY_WORKER, Settings, SettingsError, load
 from streams.stripe_access import request_s_max
 from streams.webhook import REQUIRED_BY_WEBHOOK
+from tests.support.documents import page
 from tests.support.kubernetes import (
     BASE,
     Resource,
@@ -292,16 +293,44 @@ def test_kustomize_composes_the_base() -> None:
         assert resource["metadata"]["labels"]["app.kubernetes.io/name"] == "tailrace"
 
 
-def test_a_console_that_decides_takes_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
-    folder = tmp_path / "deciding"
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """The base where an overlay looks for it; kustomize takes relative paths only."""
+    copied = tmp_path / "tailrace" / "deploy" / "kubernetes"
+    shutil.copytree(BASE, copied)
+    return copied
+
+
+def test_the_overlay_of_the_documentation_composes(base: Path, tmp_path: Path) -> None:
+    (block,) = page("docs/deploy.md").blocks("yaml")
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(block.text, encoding="utf-8")
+    (overlay / "settings.env").write_text("TAILRACE_SOURCE=mine\n", encoding="utf-8")
+    found = rendered(overlay)
+    (settled,) = [r for r in found if r["kind"] == "ConfigMap"]
+    assert settled["data"] == settings() | {"TAILRACE_SOURCE": "mine"}
+    made = [template for r in found if (template := template_of(r))]
+    for template in made:
+        (container,) = containers(template)
+        assert container["image"] == "registry.example/tailrace:0.1.0"
+        (given,) = container["envFrom"]
+        assert given["configMapRef"]["name"] == settled["metadata"]["name"]
+    assert len(made) == len(TEMPLATES)
+
+
+def test_a_console_that_decides_takes_a_file_that_nobody_else_reads(
+    base: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "overlay"
     folder.mkdir()
-    # Kustomize takes relative paths only, so the base is brought beside what uses it.
-    shutil.copytree(BASE, tmp_path / "base")
     (folder / "kustomization.yaml").write_text(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
-        "resources: [../base]\ncomponents: [../base/deciding]\n",
+        "resources: [../tailrace/deploy/kubernetes]\n"
+        "components: [../tailrace/deploy/kubernetes/deciding]\n",
         encoding="utf-8",
     )
+    assert (base / "deciding").is_dir()
     found = {name_of(r): r for r in rendered(folder)}
     console = found["deployment/tailrace-console"]
     kubernetes_validate.validate(dict(console), VERSIONS[-1], strict=True)
