@@ -14,6 +14,7 @@ from streams.core.retry import Backoff, BreakerPolicy
 from streams.core.settlement import DAY_US, HOUR_US, PublishPolicy
 from tests import reference
 from tests.dashboard import dashboard
+from tests.records_reference import records
 from tests.sql_reference import sql
 from tests.support.markdown import table
 
@@ -67,6 +68,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/metrics.md": reference.metrics,
     "docs/reference/topics.md": reference.topics,
     "docs/reference/commands.md": reference.commands,
+    "docs/reference/records.md": records,
     "docs/reference/sql.md": sql,
     "docs/reference/invariants.md": reference.invariants,
     "deploy/grafana/usage.json": dashboard,
