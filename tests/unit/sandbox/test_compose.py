@@ -30,6 +30,13 @@ OF_THE_IMAGE = {
 }
 
 
+KEYS = {
+    "build", "cap_drop", "command", "depends_on", "entrypoint", "environment", "healthcheck",
+    "image", "ports", "read_only", "restart", "security_opt", "tmpfs", "volumes",
+}  # fmt: skip
+"""Of the Compose specification, what this file uses; a misspelt one would be dropped or refused."""
+
+
 def variable(prefix: str, setting: str) -> str:
     return prefix + setting.upper().replace(".", "_")
 
@@ -177,3 +184,31 @@ def test_the_tests_know_the_published_ports(service: str, address: str) -> None:
 
 def test_every_part_says_when_it_is_ready() -> None:
     assert all("healthcheck" in service for name, service in SERVICES.items() if name != "install")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_says_nothing_that_compose_would_refuse(name: str) -> None:
+    service = SERVICES[name]
+    assert set(service) <= KEYS
+    assert all(isinstance(value, str) for value in service.get("environment", {}).values())
+    assert set(service.get("healthcheck", {})) <= {"test", "interval", "timeout", "retries"}
+    for mount in service.get("volumes", ()):
+        volume, _, path = mount.partition(":")
+        assert volume in COMPOSE["volumes"]
+        assert path.startswith("/")
+    for other, wanted in service.get("depends_on", {}).items():
+        ends = wanted["condition"] == "service_completed_successfully"
+        assert ends or wanted["condition"] == "service_healthy"
+        assert ends != ("healthcheck" in SERVICES[other])
+
+
+def test_every_image_is_pulled_by_its_version_or_built_once() -> None:
+    built = [name for name, service in SERVICES.items() if "build" in service]
+    assert built == ["stripe"]
+    ours = SERVICES["stripe"]["image"]
+    for service in SERVICES.values():
+        image, _, tag = service["image"].partition(":")
+        assert service["image"] == ours or (image and tag not in {"", "latest"})
+    # What is built by one service is waited for by whoever runs it too.
+    users = {name for name, service in SERVICES.items() if service["image"] == ours} - set(built)
+    assert all(SERVICES[name]["depends_on"].keys() & {"install", "stripe"} for name in users)
