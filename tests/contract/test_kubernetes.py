@@ -1,6 +1,7 @@
 """deploy/kubernetes: sound for Kubernetes, right for the service, and no more than it needs."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -271,15 +272,38 @@ def test_nobody_reaches_the_pages_but_who_is_named() -> None:
     assert all(is_selected(t["metadata"]["labels"], everybody) for t in TEMPLATES.values())
 
 
-def rendered(folder: Path) -> list[Resource]:
-    """What kustomize makes of a folder."""
+def kubectl(*arguments: str, cwd: Path = ROOT) -> str:
+    """What kubectl says without a cluster."""
     if shutil.which("kubectl") is None:
-        not_run("there is no kubectl to compose with")
+        not_run("there is no kubectl")
     done = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
+        ["kubectl", *arguments], cwd=cwd, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    return done.stdout
+
+
+def rendered(folder: Path) -> list[Resource]:
+    """What kustomize makes of a folder."""
+    return list(yaml.safe_load_all(kubectl("kustomize", str(folder))))
+
+
+@pytest.mark.parametrize("secret", NEEDED)
+def test_the_secret_of_the_documentation_holds_every_file_that_its_settings_name(
+    secret: str, tmp_path: Path
+) -> None:
+    typed = [line for block in page("docs/deploy.md").blocks("sh") for line in block.commands]
+    (command,) = [line for line in typed if f"secret generic tailrace-{secret} " in line]
+    example = BASE / f"{secret}.example.toml"
+    shutil.copy(example, tmp_path / f"{secret}.toml")
+    (tmp_path / "postgres-ca.pem").touch()
+    words = [*shlex.split(command)[1:], "--dry-run=client", "--output=yaml"]
+    made = yaml.safe_load(kubectl(*words, cwd=tmp_path))
+    named = re.findall(r"/etc/tailrace/([\w.-]+)", example.read_text(encoding="utf-8"))
+    assert {"tailrace.toml", *named} == set(made["data"])
+    mounted = [t for t in TEMPLATES.values() if secret_of(t) == secret]
+    assert mounted
+    assert all(c["workingDir"] == "/etc/tailrace" for t in mounted for c in containers(t))
 
 
 def test_kustomize_composes_the_base() -> None:
