@@ -4,7 +4,7 @@ Each page is a function from code to its text; a test fails when a page on disk 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,11 @@ from streams.adapters.stripe_wire import NEVER_SENT
 from streams.core.publication import codes, contract
 from streams.core.retry import Backoff, BreakerPolicy
 from streams.core.settlement import DAY_US, HOUR_US, PublishPolicy
+from tests import reference
 from tests.dashboard import dashboard
+from tests.records_reference import records
+from tests.sql_reference import sql
+from tests.support.markdown import table
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -60,16 +64,15 @@ def publication() -> str:
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/publication.md": publication,
+    "docs/reference/settings.md": reference.settings,
+    "docs/reference/metrics.md": reference.metrics,
+    "docs/reference/topics.md": reference.topics,
+    "docs/reference/commands.md": reference.commands,
+    "docs/reference/records.md": records,
+    "docs/reference/sql.md": sql,
+    "docs/reference/invariants.md": reference.invariants,
     "deploy/grafana/usage.json": dashboard,
 }
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; a bar within a cell would end it."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines
-    )
 
 
 def _listed(names: Iterable[str]) -> str:

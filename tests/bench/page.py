@@ -19,7 +19,7 @@ from tests.bench import report
 from tests.bench.report import OURS, Record
 from tests.bench.stack import ROOT
 from tests.bench.summary import FOLDER, Goal, load
-from tests.docs import table
+from tests.support.markdown import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

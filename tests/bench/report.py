@@ -9,7 +9,7 @@ import msgspec
 
 from tests.bench.race import Figures
 from tests.bench.summary import Goal, put, spread
-from tests.docs import table
+from tests.support.markdown import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

