@@ -45,6 +45,10 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
     "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),
     "windows": Listed("windows", "What a tenant's windows came to, and wait for: list, show."),
+    "statement": Listed(
+        "statement",
+        "A tenant's month, recorded to billed, down to event ids; exit 1 if it does not foot.",
+    ),
     "review": Listed("review", "What a person decides on: list, show, approve, reject."),
     "dead": Listed("dead", "What cannot be used or sent: list, show, redrive."),
     "correct": Listed("correct", "Signed corrections: preview, book, reverse, approve another's."),

@@ -544,3 +544,90 @@ WHERE (%(actor)s::text IS NULL OR actor = %(actor)s)
   AND (%(from_us)s::bigint IS NULL OR at >= ledger.at(%(from_us)s))
   AND (%(action)s::text IS NOT NULL OR action <> 'read_summaries')
 ORDER BY audit_id DESC LIMIT %(limit)s;
+
+-- name: statement_windows
+-- What the ledger holds of a tenant's windows, with the digest of what they counted.
+WITH chosen AS (
+    SELECT * FROM ledger.balance AS b
+    WHERE b.tenant_id = %(tenant)s AND (%(metric)s::text IS NULL OR b.metric = %(metric)s)
+      AND b.window_start >= ledger.at(%(from_us)s) AND b.window_start < ledger.at(%(to_us)s)
+), counted AS (
+    SELECT metric, window_start, window_end, sum(digest) AS digest
+    FROM (SELECT tenant_id, metric, window_start, window_end, digest FROM ledger.level
+          UNION ALL
+          SELECT tenant_id, metric, window_start, window_end, content FROM ledger.meter_log
+          WHERE kind = 'event') AS both_ways
+    WHERE tenant_id = %(tenant)s AND window_start >= ledger.at(%(from_us)s)
+      AND window_start < ledger.at(%(to_us)s)
+    GROUP BY 1, 2, 3
+), decided AS (
+    SELECT metric, window_start, window_end,
+           sum(delta) FILTER (WHERE kind = 'correction') AS corrected,
+           sum(delta) FILTER (WHERE kind = 'approval') AS approved,
+           sum(delta) FILTER (WHERE kind IN ('carry', 'adoption')) AS shifted
+    FROM ledger.meter_log
+    WHERE kind NOT IN ('usage', 'event') AND tenant_id = %(tenant)s
+      AND window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+    GROUP BY 1, 2, 3
+)
+SELECT metric, ledger.us(window_start) AS start_us, ledger.us(window_end) AS end_us,
+       c.events, c.total::text AS total,
+       (coalesce(n.digest, 0) %% 340282366920938463463374607431768211456)::text AS digest,
+       coalesce(d.corrected, 0)::text AS corrected, coalesce(d.approved, 0)::text AS approved,
+       coalesce(d.shifted, 0)::text AS shifted, c.settled::text AS settled,
+       c.pending::text AS pending, c.held::text AS held, c.dead::text AS dead,
+       c.ambiguous::text AS doubtful
+FROM chosen AS c
+LEFT JOIN counted AS n USING (metric, window_start, window_end)
+LEFT JOIN decided AS d USING (metric, window_start, window_end);
+
+-- name: statement_parked
+-- Records of a tenant that were not counted by themselves; of a skipped one what it was named.
+SELECT p.parked_id, p.kind, p.reason, p.state, coalesce(p.event_id, n.event_id)::text AS event_id,
+       p.units::bigint AS units, coalesce(p.metric, '') AS metric,
+       ledger.us(p.occurred_at) AS occurred_us
+FROM ledger.parked AS p
+LEFT JOIN ledger.skip_name AS n
+    ON p.event_id IS NULL AND n.kind = 'usage' AND n.log_id = p.log_id
+   AND n.partition = p.partition AND n.record_offset = p.record_offset
+WHERE coalesce(p.tenant_id, n.tenant_id) = %(tenant)s AND p.log_id IS NOT NULL
+  AND coalesce(p.event_id, n.event_id) IS NOT NULL
+  AND (p.metric IS NULL OR %(metric)s::text IS NULL OR p.metric = %(metric)s)
+  AND (p.occurred_at IS NULL OR (p.occurred_at >= ledger.at(%(from_us)s)
+                                 AND p.occurred_at < ledger.at(%(to_us)s)))
+ORDER BY p.parked_id;
+
+-- name: statement_entries
+-- The entries of a tenant's windows, each with the request that covers it now.
+SELECT e.entry_id, e.kind, e.metric, ledger.us(e.window_start) AS start_us,
+       ledger.us(e.window_end) AS end_us, e.delta, s.state, e.event_id::text AS event_id,
+       e.target_event_id::text AS target_event_id, e.actor, e.reason, e.reference,
+       ledger.us(e.created_at) AS created_us, m.customer, m.identifier, m.value,
+       ledger.us(m.settled_at) AS settled_us
+FROM ledger.meter_log AS e
+JOIN ledger.entry_state AS s USING (entry_id)
+LEFT JOIN ledger.meter_event AS m ON m.meter_event_id = s.meter_event_id
+WHERE e.tenant_id = %(tenant)s AND (%(metric)s::text IS NULL OR e.metric = %(metric)s)
+  AND e.window_start >= ledger.at(%(from_us)s) AND e.window_start < ledger.at(%(to_us)s)
+ORDER BY e.entry_id;
+
+-- name: statement_sources
+-- Whose usage the ledger knows: every outbox of which a verdict was told.
+WITH RECURSIVE known AS (
+    SELECT min(source) AS source FROM ledger.cell
+    UNION ALL
+    SELECT (SELECT min(c.source) FROM ledger.cell AS c WHERE c.source > known.source)
+    FROM known WHERE known.source IS NOT NULL
+)
+SELECT source FROM known WHERE source IS NOT NULL ORDER BY source;
+
+-- name: statement_recorded
+-- First recordings of a tenant's usage, by when it occurred.
+SELECT event_id::text AS event_id, event_key, metric, quantity::text AS quantity,
+       (extract(epoch FROM occurred_at) * 1000000)::bigint AS occurred_us,
+       (extract(epoch FROM received_at) * 1000000)::bigint AS received_us, content
+FROM metering.usage_key
+WHERE kind = 'usage' AND tenant_id = %(tenant)s
+  AND (%(metric)s::text IS NULL OR metric = %(metric)s)
+  AND occurred_at >= %(from)s AND occurred_at < %(to)s
+ORDER BY metric, occurred_at, event_id;

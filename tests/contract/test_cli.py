@@ -63,6 +63,7 @@ LOADS: Final[dict[str, set[str]]] = {
     "meters": DATABASE,
     "customers": STRIPE,
     "windows": DATABASE,
+    "statement": DATABASE,
     "review": DATABASE,
     "dead": DATABASE,
     "correct": DATABASE,
