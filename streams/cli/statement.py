@@ -7,13 +7,13 @@ import typer
 
 from streams.cli import statement_page, statement_text, terminal
 from streams.cli.errors import FINDING, UsageProblemError
-from streams.cli.options import Dir, Json, month_range, new_app
+from streams.cli.options import Dir, Json, month_range
 from streams.cli.stack import resolve
 from streams.cli.statement_document import document_of
 from streams.cli.statement_read import Wanted, read_statement
 from streams.core.instant import LAST_US
 
-app = new_app("A tenant's month: recorded, billed, and what is between them.")
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 class DownTo(StrEnum):
@@ -39,7 +39,7 @@ _WRITERS: Final = {
 }
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def statement(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     tenant: Annotated[str, typer.Option(help="Whose.", show_default=False)],
     month: Annotated[
