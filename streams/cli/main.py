@@ -49,6 +49,9 @@ COMMANDS: Final[Mapping[str, Listed]] = {
         "statement",
         "A tenant's month, recorded to billed, down to event ids; exit 1 if it does not foot.",
     ),
+    "export": Listed(
+        "export", "Events, levels, entries, requests as CSV or Parquet, a file a day."
+    ),
     "review": Listed("review", "What a person decides on: list, show, approve, reject."),
     "dead": Listed("dead", "What cannot be used or sent: list, show, redrive."),
     "correct": Listed("correct", "Signed corrections: preview, book, reverse, approve another's."),

@@ -631,3 +631,57 @@ WHERE kind = 'usage' AND tenant_id = %(tenant)s
   AND (%(metric)s::text IS NULL OR metric = %(metric)s)
   AND occurred_at >= %(from)s AND occurred_at < %(to)s
 ORDER BY metric, occurred_at, event_id;
+
+-- name: export_counted
+-- Usage that the ledger counted, by day of its window: what a day's accepted events must be.
+SELECT ledger.us(date_trunc('day', window_start, 'UTC')) AS day_us, sum(count)::bigint AS events,
+       (sum(digest) %% 340282366920938463463374607431768211456)::text AS digest
+FROM (SELECT window_start, count, digest FROM ledger.level
+      UNION ALL
+      SELECT window_start, 1, content FROM ledger.meter_log WHERE kind = 'event') AS both_ways
+WHERE window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+GROUP BY 1 ORDER BY 1;
+
+-- name: export_levels
+-- What every series came to.
+SELECT tenant_id, metric, catalogue_version, ledger.us(window_start) AS window_start,
+       ledger.us(window_end) AS window_end, shard, log_id::text AS log_id, partition, count,
+       total::text AS total, digest::text AS digest, held
+FROM ledger.level
+WHERE window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+ORDER BY ledger.level.window_start, tenant_id, metric, catalogue_version, shard, log_id;
+
+-- name: export_entries
+-- Signed amounts, each with the request that covers it now.
+SELECT e.entry_id, e.kind, e.tenant_id, e.metric, e.catalogue_version,
+       ledger.us(e.window_start) AS window_start, ledger.us(e.window_end) AS window_end, e.shard,
+       e.revision, e.delta, s.state, s.meter_event_id, e.event_id::text AS event_id,
+       e.target_event_id::text AS target_event_id, ledger.us(e.occurred_at) AS occurred_at,
+       e.actor, e.reason, e.reference, ledger.us(e.created_at) AS created_at
+FROM ledger.meter_log AS e JOIN ledger.entry_state AS s USING (entry_id)
+WHERE e.window_start >= ledger.at(%(from_us)s) AND e.window_start < ledger.at(%(to_us)s)
+ORDER BY e.window_start, e.entry_id;
+
+-- name: export_meter_events
+-- Frozen requests, superseded ones included.
+SELECT meter_event_id, customer, event_name, ledger.us(window_start) AS window_start,
+       ledger.us(window_end) AS window_end, units, value, timestamp_s, identifier, generation,
+       state, dead_kind, attempts_used, possibly_executed, superseded_by,
+       ledger.us(created_at) AS created_at
+FROM ledger.meter_event
+WHERE window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+ORDER BY ledger.meter_event.window_start, meter_event_id;
+
+-- name: export_settlements
+-- Requests that are settled, with Stripe's last answer.
+SELECT m.meter_event_id, m.identifier, m.customer, m.event_name,
+       ledger.us(m.window_start) AS window_start, m.units, m.state,
+       ledger.us(m.settled_at) AS settled_at, a.attempts, a.http_status, a.request_id, a.worker
+FROM ledger.meter_event AS m
+LEFT JOIN LATERAL (
+    SELECT count(*) OVER () AS attempts, t.http_status, t.request_id, t.worker
+    FROM ledger.attempt AS t WHERE t.meter_event_id = m.meter_event_id
+    ORDER BY t.attempt_id DESC LIMIT 1) AS a ON true
+WHERE m.settled_at IS NOT NULL
+  AND m.window_start >= ledger.at(%(from_us)s) AND m.window_start < ledger.at(%(to_us)s)
+ORDER BY m.window_start, m.meter_event_id;

@@ -1,14 +1,12 @@
 """Ledger and registry → a tenant's statement: lines a window, and where each event is."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import psycopg
 from psycopg.rows import dict_row
 
-from streams.cli.database import Connection, connected, ledger_rows, row, rows, statements
+from streams.cli.database import Connection, connected, ledger_rows, row, rows, snapshot, statements
 from streams.cli.mappings import Mapped, mappings_of
 from streams.core.catalogue import Catalogue, MeterVersion
 from streams.core.instant import LAST_US, from_us
@@ -67,7 +65,7 @@ def read_statement(
         UnavailableError: one of the databases does not answer.
         psycopg.Error: one of them refused.
     """
-    with connected(settings.ledger_dsn, "the ledger") as ledger, _snapshot(ledger):
+    with connected(settings.ledger_dsn, "the ledger") as ledger, snapshot(ledger):
         versions = [MeterVersion(*line) for line in ledger_rows(ledger, "meters")]
         statement = Statement(
             Catalogue(tuple(versions), LAST_US), _told(ledger, wanted), _items(ledger, wanted)
@@ -96,15 +94,6 @@ def _taking(
             show(f"{number} events read")
 
     return take
-
-
-@contextmanager
-def _snapshot(ledger: Connection) -> Iterator[None]:
-    """Everything in it is of one moment."""
-    ledger.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-    ledger.read_only = True
-    with ledger.transaction():
-        yield
 
 
 def _values(wanted: Wanted) -> dict[str, object]:
