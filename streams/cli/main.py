@@ -52,6 +52,9 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "export": Listed(
         "export", "Events, levels, entries, requests as CSV or Parquet, a file a day."
     ),
+    "replay": Listed(
+        "replay", "The events topic decided again: 0 differences, or what other rules would give."
+    ),
     "review": Listed("review", "What a person decides on: list, show, approve, reject."),
     "dead": Listed("dead", "What cannot be used or sent: list, show, redrive."),
     "correct": Listed("correct", "Signed corrections: preview, book, reverse, approve another's."),

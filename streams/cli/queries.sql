@@ -685,3 +685,52 @@ LEFT JOIN LATERAL (
 WHERE m.settled_at IS NOT NULL
   AND m.window_start >= ledger.at(%(from_us)s) AND m.window_start < ledger.at(%(to_us)s)
 ORDER BY m.window_start, m.meter_event_id;
+
+-- name: replay_history
+-- The meter catalogue with the time at which each line was written.
+SELECT ledger.us(created_at) AS at_us, metric, version, event_name, window_us, publish, scale,
+       skew_max_us, close_delay_us, carry, aggregation, rules,
+       ledger.us(effective_from) AS effective_from_us
+FROM ledger.meter_version ORDER BY created_at, metric, version;
+
+-- name: replay_positions
+-- How far the ledger has each partition of a log, and the rules that judged its last chunk.
+SELECT partition, position, catalogue_hash FROM ledger.position
+WHERE log_id = %(log_id)s ORDER BY partition;
+
+-- name: replay_levels
+-- What the ledger was told of a partition's series.
+SELECT tenant_id, metric, catalogue_version, ledger.us(window_start) AS start_us,
+       ledger.us(window_end) AS end_us, shard, count, total::text AS total,
+       digest::text AS digest, birth_offset
+FROM ledger.level
+WHERE log_id = %(log_id)s AND partition = %(partition)s
+  AND (%(tenants)s::text[] IS NULL OR tenant_id = ANY (%(tenants)s));
+
+-- name: replay_cells
+-- What the ledger was told of a partition's minutes; not what people said of records afterwards.
+SELECT source, ledger.us(minute) AS minute_us, verdict_class, count, digest::text AS digest,
+       birth_offset
+FROM ledger.cell
+WHERE log_id = %(log_id)s AND partition = %(partition)s
+  AND verdict_class NOT IN ('skipped', 'skipped conflict');
+
+-- name: replay_entries
+-- Entries of these identities.
+SELECT kind, event_id::text AS event_id, delta, ledger.us(window_start) AS window_start_us,
+       catalogue_version
+FROM ledger.meter_log WHERE kind IN ('event', 'correction') AND event_id = ANY (%(event_ids)s::uuid[]);
+
+-- name: replay_parked
+-- Parked items of these identities, and of these records of a partition that have none.
+SELECT kind, reason, event_id::text AS event_id, content::text AS content,
+       CASE WHEN event_id IS NULL THEN record_offset END AS record_offset
+FROM ledger.parked
+WHERE event_id = ANY (%(event_ids)s::uuid[])
+   OR (event_id IS NULL AND log_id = %(log_id)s AND partition = %(partition)s
+       AND record_offset = ANY (%(offsets)s::bigint[]));
+
+-- name: replay_unread
+-- Records of a partition that were set aside unread, because workers ended with them.
+SELECT record_offset FROM ledger.parked
+WHERE reason = 'unread' AND log_id = %(log_id)s AND partition = %(partition)s ORDER BY 1;

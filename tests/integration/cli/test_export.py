@@ -1,4 +1,4 @@
-"""What the ledger has, as files: complete, to the unit, and the same when they are written again."""
+"""What the ledger has, as files: complete, to the unit, and the same when written again."""
 
 from __future__ import annotations
 
