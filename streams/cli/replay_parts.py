@@ -151,8 +151,9 @@ def _folder(state: Path | None) -> Iterator[Path]:
     yield state
 
 
-Ranges = dict[int, tuple[int, int, int]]
-"""By partition: the first offset that is there, the first wanted, the one after the last."""
+Ranges = dict[int, tuple[int, int, int | None]]
+"""By partition: the first offset that is there, the first wanted, the one after the last wanted,
+None for all that the ledger was told of."""
 
 
 def _ranges(topic: TopicRead, wanted: Wanted, partitions: Sequence[int]) -> Ranges:
@@ -166,11 +167,13 @@ def _ranges(topic: TopicRead, wanted: Wanted, partitions: Sequence[int]) -> Rang
     for partition in sorted(wanted.offsets or partitions):
         low, high = topic.marks(partition)
         start, last = wanted.offsets.get(partition, (0, None))
-        end = high if last is None else min(last + 1, high)
+        end = None if last is None else min(last + 1, high)
         if wanted.from_us is not None:
             start = max(start, topic.offset_at(partition, -(-wanted.from_us // 1_000), high))
         if wanted.to_us is not None:
-            end = min(end, topic.offset_at(partition, -(-wanted.to_us // 1_000), high))
+            behind = topic.offset_at(partition, -(-wanted.to_us // 1_000), high)
+            if behind < high:
+                end = behind if end is None else min(end, behind)
         ranges[partition] = low, max(low, start), end
     return ranges
 
@@ -219,12 +222,14 @@ class _Run:
             None if wanted.tenants is None else frozenset(t.encode() for t in wanted.tenants)
         )
 
-    def partition(self, log_id: str, partition: int, low: int, start: int, end: int) -> Part | None:
+    def partition(
+        self, log_id: str, partition: int, low: int, start: int, before: int | None
+    ) -> Part | None:
         """One partition, up to what the ledger has of it at this moment."""
         told = read_told(self._ledger, log_id, partition, self._wanted.tenants)
         if told is None:
             return None
-        end = min(end, told.position + 1)
+        end = told.position + 1 if before is None else min(before, told.position + 1)
         whole = end == told.position + 1
         reach = Reach(self._from_us(partition, low, start, end), whole)
         with ExitStack() as open_:
