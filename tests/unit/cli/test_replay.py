@@ -123,6 +123,7 @@ def test_what_holds_a_partition_ends_it_there_unless_it_was_skipped(tmp_path: Pa
 
 def test_it_begins_where_it_is_told_to(tmp_path: Path) -> None:
     with opened(tmp_path, start=5) as one:
+        assert one.table.applied == 4
         one.take(messages(log_of(USES)[5:]))
         (level,) = [r for key, r in one.readings.items() if hasattr(key, "metric")]
     assert isinstance(level, Reading)

@@ -166,8 +166,9 @@ def test_beside_a_copy_another_item_keeps_its_amount() -> None:
 
 
 def test_of_two_items_of_an_event_the_first_counts() -> None:
-    line, _ = made([A], NOTHING, item("a"), item("a", number=2, reason="beyond_horizon"))
-    assert (line.foots, line.review) == (True, 100)
+    items = (item("a", state="rejected"), item("a", number=2, reason="beyond_horizon"))
+    line, placed = made([A], NOTHING, *items)
+    assert (line.foots, line.rejected, line.review, placed[0].item) == (True, 100, 0, 1)
 
 
 def test_an_item_without_an_amount_takes_that_of_its_event() -> None:
