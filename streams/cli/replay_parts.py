@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -247,9 +247,10 @@ class _Run:
         """The log's time at the first record; None where that is its very first."""
         if start == low == 0:
             return None
-        for batch in self._topic.read(partition, start, end):
-            return batch[0].timestamp()[1] * 1_000
-        return LAST_US  # nothing is read, so nothing is compared
+        with closing(self._topic.read(partition, start, end)) as batches:
+            first = next(batches, None)
+        # Where nothing is read, nothing is compared.
+        return first[0].timestamp()[1] * 1_000 if first else LAST_US
 
     def _open(
         self, open_: ExitStack, name: str, partition: int, start: int, told: Told,
@@ -264,14 +265,14 @@ class _Run:
     def _read(self, partition: int, passes: list[Pass], end: int) -> None:
         at = min(one.table.applied for one in passes) + 1
         total, done = max(0, end - at), 0
-        batches = self._topic.read(partition, at, end)
-        for messages, read in of_tenants(batches, self._tenants):
-            for one in passes:
-                one.take(messages)
-            done += read
-            self._pace.show(done, total)
-            if passes[0].held is not None:
-                break
+        with closing(self._topic.read(partition, at, end)) as batches:
+            for messages, read in of_tenants(batches, self._tenants):
+                for one in passes:
+                    one.take(messages)
+                done += read
+                self._pace.show(done, total)
+                if passes[0].held is not None:
+                    break
 
     def _part(
         self, partition: int, start: int, end: int, told: Told, reach: Reach, passes: list[Pass]

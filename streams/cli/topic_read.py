@@ -1,6 +1,6 @@
 """A topic's records between two offsets, read by nobody's group: no commits, nothing moves."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -45,8 +45,8 @@ class TopicRead:
             raise KafkaException(found.error)
         return end if found.offset < 0 else min(found.offset, end)
 
-    def read(self, partition: int, start: int, end: int) -> Iterator[list[Message]]:
-        """Records from `start` up to before `end`, in batches.
+    def read(self, partition: int, start: int, end: int) -> Generator[list[Message], None, None]:
+        """Records from `start` up to before `end`, in batches. Close it before the next is read.
 
         Raises:
             KafkaException: the log cannot be read.
