@@ -3,6 +3,7 @@
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -104,7 +105,16 @@ class _Begins(msgspec.Struct):
     window_start: datetime
 
 
+class _EventReceived(msgspec.Struct):
+    received_at: datetime
+
+
+class _Received(msgspec.Struct):
+    event: _EventReceived
+
+
 _DECODER: Final = msgspec.json.Decoder(_Accepted)
+_RECEIVED: Final = msgspec.json.Decoder(_Received)
 _BEGINS: Final = msgspec.json.Decoder(_Begins)
 
 
@@ -147,7 +157,7 @@ class Spool:
 def accepted_days(
     topic: TopicRead, days: Days, show: Callable[[int, int], None]
 ) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Accepted events, the first record of each, in the order of their log.
+    """Accepted events by the day of their window, the first record of each, in their log's order.
 
     Args:
         topic: usage.accepted.
@@ -157,29 +167,53 @@ def accepted_days(
     Raises:
         KafkaException: the log cannot be read.
     """
+
+    def wanted(value: bytes) -> int | None:
+        start_us = to_us(_BEGINS.decode(value).window_start)
+        return start_us if days.from_us <= start_us < days.to_us else None
+
+    return spooled_days(topic, days.from_us, wanted, show)
+
+
+def spooled_days(
+    topic: TopicRead,
+    since_us: int,
+    wanted: Callable[[bytes], int | None],
+    show: Callable[[int, int], None],
+) -> Iterator[tuple[str, Iterator[Row]]]:
+    """The records since an instant that are wanted, by the day of the instant that `wanted` gives.
+
+    Raises:
+        KafkaException: the log cannot be read.
+    """
     with tempfile.TemporaryDirectory(prefix="tailrace-export-") as folder:
         spool = Spool(Path(folder))
-        _fill(topic, days, spool, show)
+        for value in _values(topic, since_us, show):
+            at_us = wanted(value)
+            if at_us is not None:
+                spool.add(day_text(at_us - at_us % DAY_US), value)
         for day in spool.days():
             yield day, iter(unique(spool.values(day)))
 
 
-def _fill(topic: TopicRead, days: Days, spool: Spool, show: Callable[[int, int], None]) -> None:
+def _values(topic: TopicRead, since_us: int, show: Callable[[int, int], None]) -> Iterator[bytes]:
     ranges = []
     for partition in topic.partitions():
         low, high = topic.marks(partition)
-        start = topic.offset_at(partition, (days.from_us - EARLIER_US) // 1_000, high)
+        start = topic.offset_at(partition, (since_us - EARLIER_US) // 1_000, high)
         ranges.append((partition, max(low, start), high))
     total, done = sum(high - start for _, start, high in ranges), 0
     for partition, start, high in ranges:
-        for batch in topic.read(partition, start, high):
-            for message in batch:
-                value = message.value() or b""
-                start_us = to_us(_BEGINS.decode(value).window_start)
-                if days.from_us <= start_us < days.to_us:
-                    spool.add(day_text(start_us - start_us % DAY_US), value)
-            done += len(batch)
-            show(done, total)
+        with closing(topic.read(partition, start, high)) as batches:
+            for batch in batches:
+                yield from (message.value() or b"" for message in batch)
+                done += len(batch)
+                show(done, total)
+
+
+def received_us(value: bytes) -> int:
+    """When the event of a record of usage.accepted was received."""
+    return to_us(_RECEIVED.decode(value).event.received_at)
 
 
 def unique(values: Iterator[bytes]) -> list[Row]:

@@ -52,6 +52,9 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "export": Listed(
         "export", "Events, levels, entries, requests as CSV or Parquet, a file a day."
     ),
+    "archive": Listed(
+        "archive", "Accepted usage of proven days, kept outside Kafka for good: run, check."
+    ),
     "replay": Listed(
         "replay", "The events topic decided again: 0 differences, or what other rules would give."
     ),

@@ -734,3 +734,20 @@ WHERE event_id = ANY (%(event_ids)s::uuid[])
 -- Records of a partition that were set aside unread, because workers ended with them.
 SELECT record_offset FROM ledger.parked
 WHERE reason = 'unread' AND log_id = %(log_id)s AND partition = %(partition)s ORDER BY 1;
+
+-- name: archive_state
+-- Days that are over and hold accepted usage: what their cells say, and what is missing.
+SELECT ledger.us(begins_at) AS day_us, events, corrections, digest::text AS digest, unsealed,
+       archived
+FROM ledger.archive_state WHERE events + corrections > 0 ORDER BY begins_at;
+
+-- name: archived_days
+-- What the file of each archived day must be.
+SELECT day::text AS day, path, rows, events, bytes, sha256, actor,
+       ledger.us(archived_at) AS archived_us
+FROM ledger.archived_day ORDER BY day;
+
+-- name: note_archived
+-- Notes the file of a day; whether it is new.
+SELECT ledger.note_archived_v1(%(day)s, %(path)s, %(rows)s, %(usage)s, %(digest)s, %(bytes)s,
+                               %(sha256)s) AS fresh;

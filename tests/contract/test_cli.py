@@ -66,6 +66,7 @@ LOADS: Final[dict[str, set[str]]] = {
     "windows": DATABASE,
     "statement": DATABASE,
     "export": {"confluent_kafka", "psycopg"},
+    "archive": {"confluent_kafka", "psycopg"},
     "replay": {"confluent_kafka", "psycopg", "rich", "rocksdict", "structlog"},
     "review": DATABASE,
     "dead": DATABASE,
