@@ -6,7 +6,8 @@ from typing import Any
 from streams.cli.document import instant_text, timed
 from streams.cli.statement_read import Found
 from streams.core.instant import wire_text
-from streams.core.statement import RIGHT, Line, Placed, Span, totals
+from streams.core.statement import Placed
+from streams.core.statement_line import RIGHT, Line, Span, totals
 
 AMOUNTS = ("recorded", "corrected", "moved", *RIGHT, "difference")
 

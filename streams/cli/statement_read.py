@@ -10,7 +10,8 @@ from streams.cli.database import Connection, connected, ledger_rows, row, rows, 
 from streams.cli.mappings import Mapped, mappings_of
 from streams.core.catalogue import Catalogue, MeterVersion
 from streams.core.instant import LAST_US, from_us
-from streams.core.statement import Event, Item, Line, Placed, Span, Statement, Told
+from streams.core.statement import Event, Item, Placed, Statement, Told
+from streams.core.statement_line import Line, Span
 from streams.settings import Settings
 
 ROWS_AT_ONCE: Final = 10_000

@@ -18,22 +18,12 @@ from streams.core.catalogue import Catalogue, MeterVersion
 from streams.core.identity import DIGEST_MODULUS
 from streams.core.instant import MINUTE_US
 from streams.core.quantity import to_units
+from streams.core.statement_line import RIGHT, Line, Span
 from streams.core.window import assign
 
 Where = Literal["accepted", "review", "approved", "rejected", "dead"]
 
-RIGHT: Final = ("billed", "pending", "held", "review", "rejected", "dead", "doubtful")
-"""Where recorded usage can be, in the order of a line."""
-
 _PARKED: Final[tuple[Where, ...]] = ("review", "approved", "rejected", "dead")
-
-
-class Span(NamedTuple):
-    """A metric's window, half-open, in microseconds."""
-
-    metric: str
-    start_us: int
-    end_us: int
 
 
 class Event(NamedTuple):
@@ -94,37 +84,6 @@ class Placed(NamedTuple):
     units: int | None
     where: Where
     item: int | None
-
-
-class Line(NamedTuple):
-    """A window's usage, by where it is. Amounts in units; `difference` is recorded and nowhere."""
-
-    span: Span
-    events: int
-    recorded: int
-    corrected: int
-    moved: int
-    billed: int
-    pending: int
-    held: int
-    review: int
-    rejected: int
-    dead: int
-    doubtful: int
-    unusable: int
-    """Events without an amount in this meter's units: dead letters, or a difference."""
-    difference: int
-    missing: int
-    """Events recorded that are neither accepted nor parked; below zero: that nobody recorded."""
-    proven: bool | None
-    """Whether the accepted events are those of the registry, by their digest; None: not asked."""
-    newest_us: int | None
-    """When the last of its events was received."""
-
-    @property
-    def foots(self) -> bool:
-        """Whether nothing is left to explain."""
-        return not self.difference and not self.missing and self.proven is not False
 
 
 @dataclass(slots=True)
@@ -277,34 +236,6 @@ class Statement:
 
 def _where(item: Item) -> Where:
     return _WHERE.get((item.kind, item.state), "dead")
-
-
-def totals(lines: Iterable[Line]) -> list[Line]:
-    """One line a metric: from its first window's start to its last one's end."""
-    by_metric: dict[str, list[Line]] = {}
-    for line in lines:
-        by_metric.setdefault(line.span.metric, []).append(line)
-    return [_total(metric, of) for metric, of in by_metric.items()]
-
-
-_ADDED: Final = ("events", "recorded", "corrected", "moved", *RIGHT, "unusable", "missing")
-
-
-def _total(metric: str, lines: list[Line]) -> Line:
-    proofs = {line.proven for line in lines}
-    sums = {name: sum(getattr(line, name) for line in lines) for name in _ADDED}
-    return Line(
-        span=Span(
-            metric,
-            min(line.span.start_us for line in lines),
-            max(line.span.end_us for line in lines),
-        ),
-        # Two windows that are wrong by opposite amounts do not make a month that is right.
-        difference=sum(line.difference for line in lines),
-        proven=False if False in proofs else None if None in proofs else True,
-        newest_us=max((line.newest_us for line in lines if line.newest_us), default=None),
-        **sums,
-    )
 
 
 def _same(left: int, right: int) -> bool:

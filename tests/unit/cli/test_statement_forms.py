@@ -14,7 +14,8 @@ from streams.cli.statement_read import Found, Registry, Wanted
 from streams.cli.statement_text import csv_lines, remarks, text_lines
 from streams.core.catalogue import Catalogue, MeterVersion
 from streams.core.instant import DAY_US, HOUR_US, LAST_US, MINUTE_US
-from streams.core.statement import NOTHING, Event, Span, Statement, Told
+from streams.core.statement import NOTHING, Event, Statement, Told
+from streams.core.statement_line import Span
 from tests.support.live import ROOT
 
 AT = 10 * HOUR_US

@@ -9,18 +9,8 @@ from hypothesis import strategies as st
 
 from streams.core.catalogue import Catalogue, MeterVersion
 from streams.core.instant import DAY_US, HOUR_US, LAST_US, MINUTE_US
-from streams.core.statement import (
-    NOTHING,
-    RIGHT,
-    Event,
-    Item,
-    Line,
-    Placed,
-    Span,
-    Statement,
-    Told,
-    totals,
-)
+from streams.core.statement import NOTHING, Event, Item, Placed, Statement, Told
+from streams.core.statement_line import RIGHT, Line, Span, totals
 
 METER = MeterVersion(
     metric="api", version=1, event_name="api", window_us=MINUTE_US, publish="window", scale=2,
