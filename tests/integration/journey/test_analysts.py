@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.support.book_reading import ledger_number
 from tests.support.books import (
     Books,
     Use,
     await_settled,
-    ledger_number,
     map_customers,
     scattered,
     write,
