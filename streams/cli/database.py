@@ -41,6 +41,15 @@ def connected(
         connection.close()
 
 
+@contextmanager
+def snapshot(connection: Connection) -> Iterator[None]:
+    """Everything that is read in it is of one moment; nothing can be written."""
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    with connection.transaction():
+        yield
+
+
 def login_of(connection: Connection) -> str:
     """Who acts: the login of the connection, whatever account of the machine types."""
     return connection.info.user

@@ -45,6 +45,19 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "meters": Listed("meters", "The meter catalogue: check and apply meters.toml."),
     "customers": Listed("customers", "Which Stripe customer pays for a tenant: map, list."),
     "windows": Listed("windows", "What a tenant's windows came to, and wait for: list, show."),
+    "statement": Listed(
+        "statement",
+        "A tenant's month, recorded to billed, down to event ids; exit 1 if it does not foot.",
+    ),
+    "export": Listed(
+        "export", "Events, levels, entries, requests as CSV or Parquet, a file a day."
+    ),
+    "archive": Listed(
+        "archive", "Accepted usage of proven days, kept outside Kafka for good: run, check."
+    ),
+    "replay": Listed(
+        "replay", "The events topic decided again: 0 differences, or what other rules would give."
+    ),
     "review": Listed("review", "What a person decides on: list, show, approve, reject."),
     "dead": Listed("dead", "What cannot be used or sent: list, show, redrive."),
     "correct": Listed("correct", "Signed corrections: preview, book, reverse, approve another's."),

@@ -51,9 +51,9 @@ def check(
     The ledger is asked too: the versions are added and taken back. Meters whose usage could miss
     the invoice of a mapped customer are problems: no worker starts by them.
     """
-    meters = _read(file)
+    meters = read_meters(file)
     if edges and not meters.problems:
-        right = show_edges(_as_first(meters), as_json=as_json)
+        right = show_edges(as_first(meters), as_json=as_json)
     else:
         right = _show_check(meters, resolve(directory), as_json=as_json)
     if not right:
@@ -95,15 +95,15 @@ def apply(
     file: File = DEFAULT_FILE, directory: Dir = None, yes: Yes = False, as_json: Json = False
 ) -> None:
     """Appends what the file adds. New meters go in at once; a changed one needs --yes."""
-    meters = _read(file)
+    meters = read_meters(file)
     stack = resolve(directory)
     settings = stack.need("ledger_dsn")
     if meters.problems:
-        raise _refused(file, meters.problems)
+        raise refused(file, meters.problems)
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         additions, problems = _plan(ledger, meters)
         if problems:
-            raise _refused(file, problems)
+            raise refused(file, problems)
         for line in _lines(additions):
             terminal.say(f"plan: add {line}")
         changed = [line for line in additions if line.version > 1]
@@ -127,7 +127,7 @@ def apply(
         terminal.data(line)
 
 
-def _as_first(meters: Meters) -> list[MeterVersion]:
+def as_first(meters: Meters) -> list[MeterVersion]:
     """The meters of a file as if it were the first to be applied."""
     return [
         wanted._replace(effective_from_us=effective_us or wanted.effective_from_us)
@@ -135,7 +135,12 @@ def _as_first(meters: Meters) -> list[MeterVersion]:
     ]
 
 
-def _read(file: Path) -> Meters:
+def read_meters(file: Path) -> Meters:
+    """What a file asks for, problems included.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -145,7 +150,8 @@ def _read(file: Path) -> Meters:
     return parse(text)
 
 
-def _refused(file: Path, problems: Sequence[MeterProblem]) -> ConfigurationError:
+def refused(file: Path, problems: Sequence[MeterProblem]) -> ConfigurationError:
+    """What to say of a file with problems."""
     listed = "".join(f"\n  {problem}" for problem in problems)
     return ConfigurationError(
         f"{file}: nothing was changed:{listed}",

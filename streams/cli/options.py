@@ -1,14 +1,17 @@
 """Options that commands share, with one meaning each."""
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from streams.cli.errors import UsageProblemError
 from streams.core.instant import duration_us, to_us
+
+_MONTH: Final = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
 
 class Where(StrEnum):
@@ -110,3 +113,20 @@ def duration_option(option: str, text: str | None, example: str = "1h") -> int |
         return duration_us(text)
     except ValueError as error:
         raise UsageProblemError(f"{option}: {error}", fix=f"`{option} {example}`") from error
+
+
+def month_range(option: str, text: str) -> tuple[int, int | None]:
+    """Microseconds at which a month such as `2026-11` begins and ends, in UTC; the last has no end.
+
+    Raises:
+        UsageProblemError: the text is none.
+    """
+    parts = _MONTH.fullmatch(text)
+    if parts is None or parts[1] == "0000":
+        raise UsageProblemError(f"{option}: {text!r} is no month", fix=f"`{option} 2026-11`")
+    year, number = int(parts[1]), int(parts[2])
+    first = to_us(datetime(year, number, 1, tzinfo=UTC))
+    after = (year + number // 12, number % 12 + 1)
+    if after[0] > 9999:
+        return first, None
+    return first, to_us(datetime(*after, 1, tzinfo=UTC))

@@ -544,3 +544,210 @@ WHERE (%(actor)s::text IS NULL OR actor = %(actor)s)
   AND (%(from_us)s::bigint IS NULL OR at >= ledger.at(%(from_us)s))
   AND (%(action)s::text IS NOT NULL OR action <> 'read_summaries')
 ORDER BY audit_id DESC LIMIT %(limit)s;
+
+-- name: statement_windows
+-- What the ledger holds of a tenant's windows, with the digest of what they counted.
+WITH chosen AS (
+    SELECT * FROM ledger.balance AS b
+    WHERE b.tenant_id = %(tenant)s AND (%(metric)s::text IS NULL OR b.metric = %(metric)s)
+      AND b.window_start >= ledger.at(%(from_us)s) AND b.window_start < ledger.at(%(to_us)s)
+), counted AS (
+    SELECT metric, window_start, window_end, sum(digest) AS digest
+    FROM (SELECT tenant_id, metric, window_start, window_end, digest FROM ledger.level
+          UNION ALL
+          SELECT tenant_id, metric, window_start, window_end, content FROM ledger.meter_log
+          WHERE kind = 'event') AS both_ways
+    WHERE tenant_id = %(tenant)s AND window_start >= ledger.at(%(from_us)s)
+      AND window_start < ledger.at(%(to_us)s)
+    GROUP BY 1, 2, 3
+), decided AS (
+    SELECT metric, window_start, window_end,
+           sum(delta) FILTER (WHERE kind = 'correction') AS corrected,
+           sum(delta) FILTER (WHERE kind = 'approval') AS approved,
+           sum(delta) FILTER (WHERE kind IN ('carry', 'adoption')) AS shifted
+    FROM ledger.meter_log
+    WHERE kind NOT IN ('usage', 'event') AND tenant_id = %(tenant)s
+      AND window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+    GROUP BY 1, 2, 3
+)
+SELECT metric, ledger.us(window_start) AS start_us, ledger.us(window_end) AS end_us,
+       c.events, c.total::text AS total,
+       (coalesce(n.digest, 0) %% 340282366920938463463374607431768211456)::text AS digest,
+       coalesce(d.corrected, 0)::text AS corrected, coalesce(d.approved, 0)::text AS approved,
+       coalesce(d.shifted, 0)::text AS shifted, c.settled::text AS settled,
+       c.pending::text AS pending, c.held::text AS held, c.dead::text AS dead,
+       c.ambiguous::text AS doubtful
+FROM chosen AS c
+LEFT JOIN counted AS n USING (metric, window_start, window_end)
+LEFT JOIN decided AS d USING (metric, window_start, window_end);
+
+-- name: statement_parked
+-- Records of a tenant that were not counted by themselves; of a skipped one what it was named.
+SELECT p.parked_id, p.kind, p.reason, p.state, coalesce(p.event_id, n.event_id)::text AS event_id,
+       p.units::bigint AS units, coalesce(p.metric, '') AS metric,
+       ledger.us(p.occurred_at) AS occurred_us
+FROM ledger.parked AS p
+LEFT JOIN ledger.skip_name AS n
+    ON p.event_id IS NULL AND n.kind = 'usage' AND n.log_id = p.log_id
+   AND n.partition = p.partition AND n.record_offset = p.record_offset
+WHERE coalesce(p.tenant_id, n.tenant_id) = %(tenant)s AND p.log_id IS NOT NULL
+  AND coalesce(p.event_id, n.event_id) IS NOT NULL
+  AND (p.metric IS NULL OR %(metric)s::text IS NULL OR p.metric = %(metric)s)
+  AND (p.occurred_at IS NULL OR (p.occurred_at >= ledger.at(%(from_us)s)
+                                 AND p.occurred_at < ledger.at(%(to_us)s)))
+ORDER BY p.parked_id;
+
+-- name: statement_entries
+-- The entries of a tenant's windows, each with the request that covers it now.
+SELECT e.entry_id, e.kind, e.metric, ledger.us(e.window_start) AS start_us,
+       ledger.us(e.window_end) AS end_us, e.delta, s.state, e.event_id::text AS event_id,
+       e.target_event_id::text AS target_event_id, e.actor, e.reason, e.reference,
+       ledger.us(e.created_at) AS created_us, m.customer, m.identifier, m.value,
+       ledger.us(m.settled_at) AS settled_us
+FROM ledger.meter_log AS e
+JOIN ledger.entry_state AS s USING (entry_id)
+LEFT JOIN ledger.meter_event AS m ON m.meter_event_id = s.meter_event_id
+WHERE e.tenant_id = %(tenant)s AND (%(metric)s::text IS NULL OR e.metric = %(metric)s)
+  AND e.window_start >= ledger.at(%(from_us)s) AND e.window_start < ledger.at(%(to_us)s)
+ORDER BY e.entry_id;
+
+-- name: statement_sources
+-- Whose usage the ledger knows: every outbox of which a verdict was told.
+WITH RECURSIVE known AS (
+    SELECT min(source) AS source FROM ledger.cell
+    UNION ALL
+    SELECT (SELECT min(c.source) FROM ledger.cell AS c WHERE c.source > known.source)
+    FROM known WHERE known.source IS NOT NULL
+)
+SELECT source FROM known WHERE source IS NOT NULL ORDER BY source;
+
+-- name: statement_recorded
+-- First recordings of a tenant's usage, by when it occurred.
+SELECT event_id::text AS event_id, event_key, metric, quantity::text AS quantity,
+       (extract(epoch FROM occurred_at) * 1000000)::bigint AS occurred_us,
+       (extract(epoch FROM received_at) * 1000000)::bigint AS received_us, content
+FROM metering.usage_key
+WHERE kind = 'usage' AND tenant_id = %(tenant)s
+  AND (%(metric)s::text IS NULL OR metric = %(metric)s)
+  AND occurred_at >= %(from)s AND occurred_at < %(to)s
+ORDER BY metric, occurred_at, event_id;
+
+-- name: export_counted
+-- Usage that the ledger counted, by day of its window: what a day's accepted events must be.
+SELECT ledger.us(date_trunc('day', window_start, 'UTC')) AS day_us, sum(count)::bigint AS events,
+       (sum(digest) %% 340282366920938463463374607431768211456)::text AS digest
+FROM (SELECT window_start, count, digest FROM ledger.level
+      UNION ALL
+      SELECT window_start, 1, content FROM ledger.meter_log WHERE kind = 'event') AS both_ways
+WHERE window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+GROUP BY 1 ORDER BY 1;
+
+-- name: export_levels
+-- What every series came to.
+SELECT tenant_id, metric, catalogue_version, ledger.us(window_start) AS window_start,
+       ledger.us(window_end) AS window_end, shard, log_id::text AS log_id, partition, count,
+       total::text AS total, digest::text AS digest, held
+FROM ledger.level
+WHERE window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+ORDER BY ledger.level.window_start, tenant_id, metric, catalogue_version, shard, log_id;
+
+-- name: export_entries
+-- Signed amounts, each with the request that covers it now.
+SELECT e.entry_id, e.kind, e.tenant_id, e.metric, e.catalogue_version,
+       ledger.us(e.window_start) AS window_start, ledger.us(e.window_end) AS window_end, e.shard,
+       e.revision, e.delta, s.state, s.meter_event_id, e.event_id::text AS event_id,
+       e.target_event_id::text AS target_event_id, ledger.us(e.occurred_at) AS occurred_at,
+       e.actor, e.reason, e.reference, ledger.us(e.created_at) AS created_at
+FROM ledger.meter_log AS e JOIN ledger.entry_state AS s USING (entry_id)
+WHERE e.window_start >= ledger.at(%(from_us)s) AND e.window_start < ledger.at(%(to_us)s)
+ORDER BY e.window_start, e.entry_id;
+
+-- name: export_meter_events
+-- Frozen requests, superseded ones included.
+SELECT meter_event_id, customer, event_name, ledger.us(window_start) AS window_start,
+       ledger.us(window_end) AS window_end, units, value, timestamp_s, identifier, generation,
+       state, dead_kind, attempts_used, possibly_executed, superseded_by,
+       ledger.us(created_at) AS created_at
+FROM ledger.meter_event
+WHERE window_start >= ledger.at(%(from_us)s) AND window_start < ledger.at(%(to_us)s)
+ORDER BY ledger.meter_event.window_start, meter_event_id;
+
+-- name: export_settlements
+-- Requests that are settled, with Stripe's last answer.
+SELECT m.meter_event_id, m.identifier, m.customer, m.event_name,
+       ledger.us(m.window_start) AS window_start, m.units, m.state,
+       ledger.us(m.settled_at) AS settled_at, a.attempts, a.http_status, a.request_id, a.worker
+FROM ledger.meter_event AS m
+LEFT JOIN LATERAL (
+    SELECT count(*) OVER () AS attempts, t.http_status, t.request_id, t.worker
+    FROM ledger.attempt AS t WHERE t.meter_event_id = m.meter_event_id
+    ORDER BY t.attempt_id DESC LIMIT 1) AS a ON true
+WHERE m.settled_at IS NOT NULL
+  AND m.window_start >= ledger.at(%(from_us)s) AND m.window_start < ledger.at(%(to_us)s)
+ORDER BY m.window_start, m.meter_event_id;
+
+-- name: replay_history
+-- The meter catalogue with the time at which each line was written.
+SELECT ledger.us(created_at) AS at_us, metric, version, event_name, window_us, publish, scale,
+       skew_max_us, close_delay_us, carry, aggregation, rules,
+       ledger.us(effective_from) AS effective_from_us
+FROM ledger.meter_version ORDER BY created_at, metric, version;
+
+-- name: replay_positions
+-- How far the ledger has each partition of a log, and the rules that judged its last chunk.
+SELECT partition, position, catalogue_hash FROM ledger.position
+WHERE log_id = %(log_id)s ORDER BY partition;
+
+-- name: replay_levels
+-- What the ledger was told of a partition's series.
+SELECT tenant_id, metric, catalogue_version, ledger.us(window_start) AS start_us,
+       ledger.us(window_end) AS end_us, shard, count, total::text AS total,
+       digest::text AS digest, birth_offset
+FROM ledger.level
+WHERE log_id = %(log_id)s AND partition = %(partition)s
+  AND (%(tenants)s::text[] IS NULL OR tenant_id = ANY (%(tenants)s));
+
+-- name: replay_cells
+-- What the ledger was told of a partition's minutes; not what people said of records afterwards.
+SELECT source, ledger.us(minute) AS minute_us, verdict_class, count, digest::text AS digest,
+       birth_offset
+FROM ledger.cell
+WHERE log_id = %(log_id)s AND partition = %(partition)s
+  AND verdict_class NOT IN ('skipped', 'skipped conflict');
+
+-- name: replay_entries
+-- Entries of these identities.
+SELECT kind, event_id::text AS event_id, delta, ledger.us(window_start) AS window_start_us,
+       catalogue_version
+FROM ledger.meter_log WHERE kind IN ('event', 'correction') AND event_id = ANY (%(event_ids)s::uuid[]);
+
+-- name: replay_parked
+-- Parked items of these identities, and of these records of a partition that have none.
+SELECT kind, reason, event_id::text AS event_id, content::text AS content,
+       CASE WHEN event_id IS NULL THEN record_offset END AS record_offset
+FROM ledger.parked
+WHERE event_id = ANY (%(event_ids)s::uuid[])
+   OR (event_id IS NULL AND log_id = %(log_id)s AND partition = %(partition)s
+       AND record_offset = ANY (%(offsets)s::bigint[]));
+
+-- name: replay_unread
+-- Records of a partition that were set aside unread, because workers ended with them.
+SELECT record_offset FROM ledger.parked
+WHERE reason = 'unread' AND log_id = %(log_id)s AND partition = %(partition)s ORDER BY 1;
+
+-- name: archive_state
+-- Days that are over and hold accepted usage: what their cells say, and what is missing.
+SELECT ledger.us(begins_at) AS day_us, events, corrections, digest::text AS digest, unsealed,
+       archived
+FROM ledger.archive_state WHERE events + corrections > 0 ORDER BY begins_at;
+
+-- name: archived_days
+-- What the file of each archived day must be.
+SELECT day::text AS day, path, rows, events, bytes, sha256, actor,
+       ledger.us(archived_at) AS archived_us
+FROM ledger.archived_day ORDER BY day;
+
+-- name: note_archived
+-- Notes the file of a day; whether it is new.
+SELECT ledger.note_archived_v1(%(day)s, %(path)s, %(rows)s, %(usage)s, %(digest)s, %(bytes)s,
+                               %(sha256)s) AS fresh;

@@ -1,7 +1,5 @@
 """`tailrace windows list|show`: what a tenant's windows came to, and what each waits for."""
 
-import re
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -10,15 +8,14 @@ import typer
 from streams.cli import terminal
 from streams.cli.database import Connection, connected, rows
 from streams.cli.document import instant_text, timed
-from streams.cli.errors import FINDING, UsageProblemError
-from streams.cli.options import Dir, Json, new_app, read_instant
+from streams.cli.errors import FINDING
+from streams.cli.options import Dir, Json, month_range, new_app, read_instant
 from streams.cli.stack import resolve
-from streams.core.instant import to_us, wire_text
+from streams.core.instant import wire_text
 
 app = new_app("Windows of usage: what they came to, and what each waits for.")
 
 AMOUNTS: Final = ("total", "decided", "settled", "pending", "held", "dead", "doubtful")
-_MONTH: Final = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
 
 class State(StrEnum):
@@ -63,9 +60,9 @@ def list_windows(  # noqa: PLR0913, PLR0917 - each is an option of the command l
     settled. Amounts are units of the meter, and always foot: total + decided = settled + pending +
     held + dead + doubtful.
     """
-    from_us, to_us_ = _month(month)
+    from_us, to_us = (None, None) if month is None else month_range("--month", month)
     chosen = {
-        "tenant": tenant, "metric": metric, "from_us": from_us, "to_us": to_us_,
+        "tenant": tenant, "metric": metric, "from_us": from_us, "to_us": to_us,
         "state": state.value if state else None, "limit": limit,
     }  # fmt: skip
     with connected(resolve(directory).need("ledger_dsn").ledger_dsn, "the ledger") as ledger:
@@ -88,20 +85,6 @@ def list_windows(  # noqa: PLR0913, PLR0917 - each is an option of the command l
     terminal.say(
         f"{len(found)} of {total} windows; `tailrace windows show TENANT METRIC WINDOW` for one"
     )
-
-
-def _month(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    parts = _MONTH.fullmatch(text)
-    if parts is None or parts[1] == "0000":
-        raise UsageProblemError(f"--month: {text!r} is no month", fix="`--month 2026-11`")
-    year, number = int(parts[1]), int(parts[2])
-    first = datetime(year, number, 1, tzinfo=UTC)
-    after = (year + number // 12, number % 12 + 1)
-    if after[0] > 9999:
-        return to_us(first), None
-    return to_us(first), to_us(datetime(*after, 1, tzinfo=UTC))
 
 
 @app.command("show")

@@ -43,5 +43,9 @@ Read in the order of the journey:
 `audit`: the proof that nothing was lost and nothing made up.
 `audit_names`: the identities behind a difference.
 `skipped`: which of them a person decided to go on without.
+`replay`: a log decided again, against what the ledger was told of it.
+`trial`: a rule book tried on a log, in figures.
+`statement_line`: a window's usage by where it is, and lines added up.
+`statement`: a tenant's month, from what was recorded to what was billed.
 `recorded_again`: which of them a restored registry recorded a second time.
 """

@@ -39,7 +39,8 @@ OF_AN_OPTION: Final = {"meters_edges"}
 
 HEAVY: Final = {
     "aiohttp", "confluent_kafka", "faust", "jinja2", "jsonschema", "prometheus_client", "psycopg",
-    "requests", "rich", "rocksdict", "starlette", "stripe", "structlog", "uvicorn", "uvloop",
+    "pyarrow", "requests", "rich", "rocksdict", "starlette", "stripe", "structlog", "uvicorn",
+    "uvloop",
 }  # fmt: skip
 DATABASE: Final = {"psycopg"}
 CAPTURE: Final = {"psycopg", "requests", "rich", "structlog"}
@@ -50,7 +51,7 @@ LOADS: Final[dict[str, set[str]]] = {
     "sandbox": set(),
     "stripe-sandbox": set(),
     "drill": STRIPE,
-    "worker": HEAVY - {"jinja2", "jsonschema", "starlette", "uvicorn"},
+    "worker": HEAVY - {"jinja2", "jsonschema", "pyarrow", "starlette", "uvicorn"},
     "webhook": REPORTS,
     "console": {*REPORTS, "confluent_kafka", "jinja2", "starlette", "uvicorn"},
     "exporter": {*CAPTURE, "aiohttp", "confluent_kafka", "prometheus_client"},
@@ -63,6 +64,10 @@ LOADS: Final[dict[str, set[str]]] = {
     "meters": DATABASE,
     "customers": STRIPE,
     "windows": DATABASE,
+    "statement": DATABASE,
+    "export": {"confluent_kafka", "psycopg"},
+    "archive": {"confluent_kafka", "psycopg"},
+    "replay": {"confluent_kafka", "psycopg", "rich", "rocksdict", "structlog"},
     "review": DATABASE,
     "dead": DATABASE,
     "correct": DATABASE,

@@ -167,3 +167,6 @@ def test_partition_held(stack: LiveStack, metrics: Metrics) -> None:
     await_settled(stack, behind)
     follow(stack, "UsagePartitionHeld", "It is over when", **values)
     assert metrics().get(name, 0) == 0
+    # Decided again, a record that was skipped is skipped.
+    replayed = stack.tailrace("replay", "--offsets", str(partition))
+    assert replayed.returncode == 0, replayed.stdout

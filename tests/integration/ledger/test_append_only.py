@@ -10,6 +10,7 @@ pytestmark = pytest.mark.postgres
 AMOUNTS = (
     "identity", "log", "meter_version", "customer", "meter_log", "decision", "audit_log",
     "sealed_minute", "error_report", "summary_reading", "adoption", "skip", "skip_name", "carry",
+    "archived_day",
 )  # fmt: skip
 KEPT = (
     "meter_event", "meter_event_entry", "attempt", "parked", "proposal", "rejection", "doubt",
