@@ -544,3 +544,14 @@ WHERE (%(actor)s::text IS NULL OR actor = %(actor)s)
   AND (%(from_us)s::bigint IS NULL OR at >= ledger.at(%(from_us)s))
   AND (%(action)s::text IS NOT NULL OR action <> 'read_summaries')
 ORDER BY audit_id DESC LIMIT %(limit)s;
+
+-- name: role_calls
+-- Which of these functions are there, and which this login may call; reads catalogues alone.
+SELECT wanted.signature, p.oid IS NOT NULL AS present,
+       coalesce(has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(p.oid, 'EXECUTE'),
+                false) AS may
+FROM unnest(%(signatures)s::text[]) AS wanted (signature)
+LEFT JOIN pg_namespace AS n ON n.nspname = 'metering'
+LEFT JOIN pg_proc AS p ON p.pronamespace = n.oid
+    AND p.proname || '(' || oidvectortypes(p.proargtypes) || ')' = wanted.signature
+ORDER BY wanted.signature;

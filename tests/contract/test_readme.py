@@ -10,7 +10,11 @@ from tests.support.readme import blocks
 
 COMMANDS = [
     line
-    for heading in ("For platform engineers", "For finance and analysts")
+    for heading in (
+        "For upstream engineers",
+        "For platform engineers",
+        "For finance and analysts",
+    )
     for block in blocks(heading)
     for line in block
     if line.startswith("tailrace")
