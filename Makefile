@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help sync fmt check test sim stack demo screens drill bench
+.PHONY: help sync fmt check test sim stack demo screens examples drill bench
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -39,6 +39,9 @@ demo: sync ## the whole story on a real stack, proved and cleaned up
 
 screens: sync ## pictures of the console's pages, with data, in build/screens
 	$(BIN)/python -m pytest -q tests/integration/console/test_browser.py
+
+examples: sync ## the order service in six languages, on a database of its own; fetches their libraries
+	$(BIN)/python -m pytest -q tests/integration/examples
 
 drill: sync ## every fault on the real stack, then 10,000 seeds of the simulation; reports in build
 	$(BIN)/tailrace drill run --all; drills=$$?; \

@@ -23,6 +23,8 @@ _SHAPES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # Stripe's keys and signing secrets.
     (re.compile(r"\b((?:sk|rk|ek)_(?:live|test)_)[A-Za-z0-9]{3,}"), rf"\1{MASK}"),
     (re.compile(r"\b(whsec_)[A-Za-z0-9+/=_-]{3,}"), rf"\1{MASK}"),
+    # API keys of `tailrace ingest`.
+    (re.compile(r"\b(trk_)[A-Za-z0-9_-]{16,}"), rf"\1{MASK}"),
     # user:password@host of any address; a password may hold `/` where nobody quoted it.
     (re.compile(r"([a-z0-9+.-]://[^\s:/@]*:)[^\s@]+@", re.IGNORECASE), rf"\1{MASK}@"),
     # The same where somebody left the scheme out.

@@ -129,6 +129,23 @@ class Settings:
         _whole(1, 1_000_000),
         "reads of Stripe's sums in 30 days, at most",
     )
+    ingest_dsn: str = _setting(
+        "", _dsn, "PostgreSQL of the outbox, role metering_writer: `tailrace ingest`", secret=True
+    )
+    ingest_keys_file: str = _setting("", _text, "TOML: hashes of API keys and their tenants")
+    ingest_host: str = _setting("127.0.0.1", _text, "address on which `tailrace ingest` listens")
+    ingest_port: int = _setting(8479, _whole(0, 65_535), "its port; 0 lets the system choose")
+    ingest_body_kib: int = _setting(4_096, _whole(1, 65_536), "KiB of a call's body, at most")
+    ingest_events_per_s: int = _setting(
+        5_000, _whole(1, 1_000_000), "events a second of one API key, at most, by each process"
+    )
+    ingest_connections: int = _setting(8, _whole(1, 200), "calls recorded at a time, at most")
+    ingest_timeout_s: int = _setting(
+        # Above the outbox's own wait for a key, else nobody hears that it was one.
+        15,
+        _whole(6, 300),
+        "a call that takes longer is answered with 503",
+    )
     metrics_host: str = _setting("127.0.0.1", _text, "address of /metrics, /ready and /health")
     metrics_port: int = _setting(0, _whole(0, 65_535), "its port; 0 lets the system choose")
     exporter_host: str = _setting("127.0.0.1", _text, "address of `tailrace exporter`")

@@ -59,7 +59,8 @@ def _others() -> tuple[str, ...]:
     """The integration suites that need no stack; a new folder is never forgotten."""
     folders = sorted(p for p in INTEGRATION.iterdir() if (p / "__init__.py").is_file())
     names = [p.name for p in folders if p.name not in {*ON_THE_STACK, *BESIDE_ANYTHING}]
-    return (*(f"tests/integration/{name}" for name in names), f"--ignore={REAL_CAPTURE}")
+    paths = (f"tests/integration/{name}" for name in names)
+    return (*paths, f"--ignore={REAL_CAPTURE}", "-m", "not downloads")
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,4 +135,25 @@ COMMENT ON FUNCTION metering.record_usage_batch IS
 'Records an array of objects with the parameters of record_usage as members; quantity as a string or a number, occurred_at with its time zone. Results come in input order, index counts from 0.
 All problems of a batch are named at once with their index (22023), and nothing of it is recorded then.';
 
+CREATE FUNCTION metering.usage_batch_problems(items jsonb)
+RETURNS TABLE (index integer, field text, rule text, hint text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF items IS NULL OR jsonb_typeof(items) <> 'array' THEN
+        PERFORM metering.refuse(ARRAY['items', 'must be a JSON array, is ' || coalesce(jsonb_typeof(items), 'NULL'), 'pass an array with one object per event']);
+    END IF;
+    RETURN QUERY
+    SELECT (i.position - 1)::integer, regexp_replace(p.problem[1], '^items\[\d+\]\.?', ''),
+           p.problem[2], p.problem[3]
+    FROM jsonb_array_elements(items) WITH ORDINALITY AS i (item, position),
+         metering.item_input(i.item, (i.position - 1)::integer) AS p
+    WHERE p.problem IS NOT NULL
+    ORDER BY i.position;
+END
+$$;
+COMMENT ON FUNCTION metering.usage_batch_problems IS
+'What record_usage_batch would refuse of these items and why, and records nothing: whoever takes events of many producers leaves those out and records the others.';
+
 RESET ROLE;

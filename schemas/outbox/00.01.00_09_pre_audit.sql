@@ -64,6 +64,21 @@ AS $$
 $$;
 COMMENT ON FUNCTION metering.find_key IS 'What is recorded under a key: the usage event, and a correction of the same key if there is one';
 
+CREATE FUNCTION metering.find_conflicts(tenant_id text, event_key text)
+RETURNS TABLE (
+    event_id uuid, kind text, metric text, quantity numeric, occurred_at timestamptz,
+    received_at timestamptz, content bytea, first_content bytea, first_received_at timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT c.event_id, c.kind, c.metric, c.quantity, c.occurred_at, c.received_at, c.content,
+           c.first_content, c.first_received_at
+    FROM metering.usage_key AS k JOIN metering.usage_conflict AS c USING (event_id)
+    WHERE k.tenant_id = find_conflicts.tenant_id AND k.event_key = find_conflicts.event_key
+    ORDER BY c.received_at
+$$;
+COMMENT ON FUNCTION metering.find_conflicts IS 'Other contents that were offered under a key and went to review; event_id and content together name each of them, everywhere';
+
 -- Runs with the caller's rights: metering_ops sees all sessions through pg_read_all_stats.
 CREATE FUNCTION metering.open_transactions()
 RETURNS TABLE (

@@ -10,17 +10,21 @@ GRANT USAGE ON SCHEMA metering TO metering_writer, metering_corrector, metering_
 GRANT EXECUTE ON FUNCTION
     metering.record_usage(text, text, numeric, text, timestamptz, jsonb, text),
     metering.record_usage_batch(jsonb),
-    metering.find_key(text, text)
+    metering.usage_batch_problems(jsonb),
+    metering.find_key(text, text),
+    metering.find_conflicts(text, text)
     TO metering_writer;
 
 GRANT EXECUTE ON FUNCTION
     metering.record_correction(text, text, numeric, text, text, text),
-    metering.find_key(text, text)
+    metering.find_key(text, text),
+    metering.find_conflicts(text, text)
     TO metering_corrector;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA metering TO metering_ops;
 GRANT EXECUTE ON FUNCTION
     metering.find_key(text, text),
+    metering.find_conflicts(text, text),
     metering.emit_canaries(uuid),
     metering.audit_minutes(timestamptz, timestamptz),
     metering.identities(timestamptz, timestamptz),

@@ -810,6 +810,27 @@ COMMENT ON FUNCTION metering.record_usage_batch IS
 'Records an array of objects with the parameters of record_usage as members; quantity as a string or a number, occurred_at with its time zone. Results come in input order, index counts from 0.
 All problems of a batch are named at once with their index (22023), and nothing of it is recorded then.';
 
+CREATE FUNCTION metering.usage_batch_problems(items jsonb)
+RETURNS TABLE (index integer, field text, rule text, hint text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF items IS NULL OR jsonb_typeof(items) <> 'array' THEN
+        PERFORM metering.refuse(ARRAY['items', 'must be a JSON array, is ' || coalesce(jsonb_typeof(items), 'NULL'), 'pass an array with one object per event']);
+    END IF;
+    RETURN QUERY
+    SELECT (i.position - 1)::integer, regexp_replace(p.problem[1], '^items\[\d+\]\.?', ''),
+           p.problem[2], p.problem[3]
+    FROM jsonb_array_elements(items) WITH ORDINALITY AS i (item, position),
+         metering.item_input(i.item, (i.position - 1)::integer) AS p
+    WHERE p.problem IS NOT NULL
+    ORDER BY i.position;
+END
+$$;
+COMMENT ON FUNCTION metering.usage_batch_problems IS
+'What record_usage_batch would refuse of these items and why, and records nothing: whoever takes events of many producers leaves those out and records the others.';
+
 RESET ROLE;
 
 -- Corrections by the service: own role, own key, a limit per meter.
@@ -1069,6 +1090,21 @@ AS $$
     ORDER BY k.kind DESC
 $$;
 COMMENT ON FUNCTION metering.find_key IS 'What is recorded under a key: the usage event, and a correction of the same key if there is one';
+
+CREATE FUNCTION metering.find_conflicts(tenant_id text, event_key text)
+RETURNS TABLE (
+    event_id uuid, kind text, metric text, quantity numeric, occurred_at timestamptz,
+    received_at timestamptz, content bytea, first_content bytea, first_received_at timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT c.event_id, c.kind, c.metric, c.quantity, c.occurred_at, c.received_at, c.content,
+           c.first_content, c.first_received_at
+    FROM metering.usage_key AS k JOIN metering.usage_conflict AS c USING (event_id)
+    WHERE k.tenant_id = find_conflicts.tenant_id AND k.event_key = find_conflicts.event_key
+    ORDER BY c.received_at
+$$;
+COMMENT ON FUNCTION metering.find_conflicts IS 'Other contents that were offered under a key and went to review; event_id and content together name each of them, everywhere';
 
 -- Runs with the caller's rights: metering_ops sees all sessions through pg_read_all_stats.
 CREATE FUNCTION metering.open_transactions()
@@ -1424,17 +1460,21 @@ GRANT USAGE ON SCHEMA metering TO metering_writer, metering_corrector, metering_
 GRANT EXECUTE ON FUNCTION
     metering.record_usage(text, text, numeric, text, timestamptz, jsonb, text),
     metering.record_usage_batch(jsonb),
-    metering.find_key(text, text)
+    metering.usage_batch_problems(jsonb),
+    metering.find_key(text, text),
+    metering.find_conflicts(text, text)
     TO metering_writer;
 
 GRANT EXECUTE ON FUNCTION
     metering.record_correction(text, text, numeric, text, text, text),
-    metering.find_key(text, text)
+    metering.find_key(text, text),
+    metering.find_conflicts(text, text)
     TO metering_corrector;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA metering TO metering_ops;
 GRANT EXECUTE ON FUNCTION
     metering.find_key(text, text),
+    metering.find_conflicts(text, text),
     metering.emit_canaries(uuid),
     metering.audit_minutes(timestamptz, timestamptz),
     metering.identities(timestamptz, timestamptz),

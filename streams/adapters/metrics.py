@@ -1,7 +1,7 @@
 """Metrics: every name in one table, read when somebody scrapes.
 
 Workers tell what they do themselves; `tailrace exporter` tells what is one for all of them: ledger,
-slot, connector, the group's lag.
+slot, connector, the group's lag; `tailrace ingest` tells of the calls it answers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 Kind = Literal["counter", "gauge"]
-Teller = Literal["worker", "exporter"]
+Teller = Literal["worker", "exporter", "ingest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,12 @@ EXPORTER_METRICS: Final = (
 )
 """`tailrace exporter` tells these, and of the workers' those of pauses and audits."""
 
+INGEST_METRICS: Final = (
+    MetricName("usage_ingest_calls_total", "counter", "status", "calls answered, by HTTP status"),
+    MetricName("usage_ingest_events_total", "counter", "outcome", "their events, by what became"),
+    MetricName("usage_ingest_calls_waiting", "gauge", None, "calls that wait for their answer"),
+)
+
 SHARED: Final = (
     "usage_publishing_paused",
     "usage_audit_age_seconds",
@@ -116,10 +122,11 @@ SHARED: Final = (
     "usage_audit_double",
     "usage_audit_findings",
 )
-METRICS: Final = WORKER_METRICS + EXPORTER_METRICS
+METRICS: Final = WORKER_METRICS + EXPORTER_METRICS + INGEST_METRICS
 TOLD_BY: Final[Mapping[Teller, tuple[MetricName, ...]]] = {
     "worker": WORKER_METRICS,
     "exporter": (*(m for m in WORKER_METRICS if m.name in SHARED), *EXPORTER_METRICS),
+    "ingest": INGEST_METRICS,
 }
 
 Sample = tuple[str, str | tuple[str, ...] | None, float]

@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "stripe-sandbox": Listed("sandbox_commands", "The Stripe stand-in alone, until Ctrl-C."),
     "worker": Listed("worker_command", "Run one worker: admission, facts, publishing."),
     "webhook": Listed("webhook", "Take Stripe's reports of what it accepted and took back."),
+    "ingest": Listed("ingest", "Take usage by HTTP, from producers that have no Postgres; key."),
     "exporter": Listed("exporter", "Metrics of what is one for all workers, for Prometheus."),
     "console": Listed("console_command", "Pages for people: is money at risk, and what waits."),
     "status": Listed("status", "What waits, what is parked, whether everything is alive."),

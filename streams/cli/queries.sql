@@ -751,3 +751,13 @@ FROM ledger.archived_day ORDER BY day;
 -- Notes the file of a day; whether it is new.
 SELECT ledger.note_archived_v1(%(day)s, %(path)s, %(rows)s, %(usage)s, %(digest)s, %(bytes)s,
                                %(sha256)s) AS fresh;
+-- name: role_calls
+-- Which of these functions are there, and which this login may call; reads catalogues alone.
+SELECT wanted.signature, p.oid IS NOT NULL AS present,
+       coalesce(has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(p.oid, 'EXECUTE'),
+                false) AS may
+FROM unnest(%(signatures)s::text[]) AS wanted (signature)
+LEFT JOIN pg_namespace AS n ON n.nspname = 'metering'
+LEFT JOIN pg_proc AS p ON p.pronamespace = n.oid
+    AND p.proname || '(' || oidvectortypes(p.proargtypes) || ')' = wanted.signature
+ORDER BY wanted.signature;

@@ -1,15 +1,20 @@
 """`tailrace schema install|check outbox|ledger`: versioned SQL of the two databases."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
+import psycopg
 import typer
 
+from schemas.migration_files import MigrationFile, migration_files
 from schemas.migrations import Phase, SchemaName, install, load, missing
 from streams.cli import terminal
-from streams.cli.database import connected, plain
-from streams.cli.errors import FINDING, ConfigurationError
+from streams.cli.database import Connection, connected, login_of, plain
+from streams.cli.errors import FINDING, ConfigurationError, UsageProblemError
 from streams.cli.options import Dir, Json, new_app
+from streams.cli.schema_role import Wanted, lacking_rights
 from streams.cli.stack import Stack, resolve
 
 app = new_app("The SQL of the service's outbox and of the ledger.")
@@ -35,6 +40,12 @@ Dsn = Annotated[
     str | None,
     typer.Option("--dsn", help="A superuser's DSN; else the sandbox's, else the settings' own."),
 ]
+AnyDsn = Annotated[
+    str | None,
+    typer.Option(
+        "--dsn", help="Any login's DSN with --role; else the sandbox's, else the settings' own."
+    ),
+]
 
 _PHASES: dict[When, tuple[Phase, ...]] = {
     When.PRE: ("pre",),
@@ -55,8 +66,21 @@ def install_schema(
     phase: Annotated[When, typer.Option(help="pre before new code, post after old code.")] = (
         When.ALL
     ),
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write SQL files for a migration tool of your own, and apply nothing.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Applies what is missing; repeating it changes nothing. Needs a superuser."""
+    """Applies what is missing; repeating it changes nothing. Needs a superuser.
+
+    With --to it writes versioned SQL files instead, one for each migration: each is run once, in
+    the order of their names, by a superuser and in a transaction of its own. Databases made by
+    either way are told apart by nothing, and `check` knows both.
+    """
     stack = resolve(directory)
     name: SchemaName = schema.value
     parameters: dict[str, str | int] = {}
@@ -65,6 +89,9 @@ def install_schema(
             "source": source or stack.settings.source,
             "partitions": stack.settings.partitions,
         }
+    if to is not None:
+        _write(to, migration_files(name, parameters, _PHASES[phase]))
+        return
     with connected(_dsn(stack, schema, dsn), f"database of the {name}") as connection:
         applied = install(plain(connection), name, parameters=parameters, phases=_PHASES[phase])
     for line in applied:
@@ -74,23 +101,95 @@ def install_schema(
 
 
 @app.command()
-def check(schema: Schema, directory: Dir = None, dsn: Dsn = None, as_json: Json = False) -> None:
-    """Names the migrations that are missing; exit 1 when there are any."""
+def check(
+    schema: Schema,
+    directory: Dir = None,
+    dsn: AnyDsn = None,
+    role: Annotated[
+        Wanted | None,
+        typer.Option(
+            help="Outbox only: what its login lacks of this role's rights.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Names the migrations that are missing, or the rights of a role; exit 1 when there are any."""
     stack = resolve(directory)
     name: SchemaName = schema.value
+    if role is not None and schema is not Which.OUTBOX:
+        raise UsageProblemError(
+            f"--role {role.value}: is a role of the outbox, not of the {name}",
+            fix=f"`tailrace schema check outbox --role {role.value}`",
+        )
     with connected(_dsn(stack, schema, dsn), f"database of the {name}") as connection:
-        lacking = missing(plain(connection), name)
-    known = len(load(name))
+        lacking = _missing(connection, name) if role is None else lacking_rights(connection, role)
+        login = login_of(connection)
+    as_whom = {} if role is None else {"role": role.granted, "login": login}
     if as_json:
-        terminal.emit_json({"schema": name, "migrations": known, "missing": lacking})
-    elif lacking:
-        for line in lacking:
-            terminal.data(f"missing {line}")
-        terminal.say(f"next: `tailrace schema install {name}`")
+        known = {"schema": name, "migrations": len(load(name))}
+        terminal.emit_json({**known, **as_whom, "missing": lacking})
     else:
-        terminal.data(f"ok: {name} has all {known} migrations of this release")
+        _say(name, lacking, as_whom)
     if lacking:
         raise typer.Exit(FINDING)
+
+
+def _say(name: SchemaName, lacking: Sequence[str], as_whom: Mapping[str, str]) -> None:
+    for line in lacking:
+        terminal.data(f"missing {line}")
+    if lacking and not as_whom:
+        terminal.say(f"next: `tailrace schema install {name}`")
+    elif lacking:
+        login = as_whom["login"].replace('"', '""')
+        terminal.say(
+            f'next: `GRANT {as_whom["role"]} TO "{login}"` as a superuser; where '
+            "functions are missing, `tailrace schema install outbox`"
+        )
+    elif as_whom:
+        terminal.data(f"ok: {as_whom['login']} may do all that {as_whom['role']} is there for")
+    else:
+        terminal.data(f"ok: {name} has all {len(load(name))} migrations of this release")
+
+
+def _missing(connection: Connection, name: SchemaName) -> list[str]:
+    try:
+        return missing(plain(connection), name)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"{login_of(connection)} may not read which migrations the {name} has",
+            fix="`tailrace schema check outbox --role writer` asks what this login may do",
+        ) from error
+
+
+def _write(folder: Path, files: Sequence[MigrationFile]) -> None:
+    """Writes what is not there; what is there and says something else stays.
+
+    Raises:
+        UsageProblemError: a file of that name has another text.
+        ConfigurationError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        changed = [
+            each.name
+            for each in files
+            if (folder / each.name).exists()
+            and (folder / each.name).read_bytes() != each.text.encode()
+        ]
+        if changed:
+            raise UsageProblemError(
+                f"{folder}: {', '.join(changed)}: another text under that name; files that a "
+                "database may have are never changed",
+                fix="give the same --source and partitions as then, or another folder",
+            )
+        for each in files:
+            word = "unchanged" if (folder / each.name).exists() else "written"
+            (folder / each.name).write_bytes(each.text.encode())
+            terminal.data(f"{word} {each.name}")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder}: cannot be written: {error.strerror}", fix="name another folder"
+        ) from error
 
 
 def _dsn(stack: Stack, schema: Which, given: str | None) -> str:

@@ -26,6 +26,7 @@ _ADDRESSES: Final = {
     "kafka_bootstrap": "KAFKA_BOOTSTRAP",
     "ledger_dsn": "LEDGER_DSN",
     "postgres_dsn": "SOURCE_DSN",
+    "writer_dsn": "INGEST_DSN",
     "connect_url": "CONNECT_URL",
     "stripe_url": "STRIPE_API_BASE",
 }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import psycopg
 import pytest
@@ -81,3 +82,25 @@ def test_ten_thousand_events_go_in_one_call(writer: Conn, admin: Conn) -> None:
     rows = batch(writer, [item(f"k{n}", n) for n in range(10_000)])
     assert [row["index"] for row in rows] == list(range(10_000))
     assert len(all_of(admin, "SELECT FROM metering.usage_outbox")) == 10_000
+
+
+def test_what_would_be_refused_is_told_and_recording_the_rest_is_not(
+    writer: Conn, admin: Conn
+) -> None:
+    items: list[Any] = [item("a"), item("b", -1), item("c", surprise=1), 7, item("d", "1e5")]
+    problems = all_of(
+        writer, "SELECT * FROM metering.usage_batch_problems(%s)", (json.dumps(items),)
+    )
+    assert [(row["index"], row["field"], row["rule"]) for row in problems] == [
+        (1, "quantity", "must not be negative"),
+        (2, "surprise", "is not a field of an event"),
+        (3, "", "must be an object, is number"),
+        (4, "quantity", "must be a decimal number"),
+    ]
+    assert all(row["hint"] for row in problems)
+    assert outbox_rows(admin) == []
+    refused = {row["index"] for row in problems}
+    left = [each for index, each in enumerate(items) if index not in refused]
+    assert [row["status"] for row in batch(writer, left)] == ["recorded"]
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="items: must be a JSON array"):
+        all_of(writer, "SELECT * FROM metering.usage_batch_problems('{}')")

@@ -233,3 +233,16 @@ def test_find_key_shows_the_caller_what_stands(writer: Conn) -> None:
     found = one(writer, "SELECT * FROM metering.find_key('acme', 'k1')")
     assert (found["kind"], found["quantity"], found["conflicts"]) == ("usage", Decimal("1.5"), 1)
     assert all_of(writer, "SELECT * FROM metering.find_key('acme', 'k2')") == []
+
+
+def test_find_conflicts_shows_each_other_content_once(writer: Conn) -> None:
+    first = record(writer, quantity="1.50")
+    for quantity in ("4", "5", "4"):
+        record(writer, quantity=quantity)
+    found = all_of(writer, "SELECT * FROM metering.find_conflicts('acme', 'k1')")
+    assert [row["quantity"] for row in found] == [4, 5]
+    stands = one(writer, "SELECT * FROM metering.find_key('acme', 'k1')")["content"]
+    assert {row["first_content"] for row in found} == {stands}
+    assert {row["event_id"] for row in found} == {first["event_id"]}
+    assert all(row["content"] != stands and row["kind"] == "usage" for row in found)
+    assert all_of(writer, "SELECT * FROM metering.find_conflicts('acme', 'k2')") == []

@@ -31,13 +31,14 @@ TABLES = (
 )
 WRITING = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
-USAGE: Final = {"record_usage", "record_usage_batch", "find_key"}
+FINDING: Final = {"find_key", "find_conflicts"}
+USAGE: Final = {"record_usage", "record_usage_batch", "usage_batch_problems", *FINDING}
 MAY_CALL: Final[dict[str, set[str]]] = {
     "metering_writer": USAGE,
-    "metering_corrector": {"record_correction", "find_key"},
+    "metering_corrector": {"record_correction", *FINDING},
     "metering_cdc": set(),
     "metering_ops": {
-        "find_key",
+        *FINDING,
         "emit_canaries",
         "audit_minutes",
         "identities",

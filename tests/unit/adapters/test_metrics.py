@@ -76,8 +76,9 @@ def test_nothing_else_is_exposed(teller: Teller) -> None:
 
 
 def test_two_tell_the_same_name_only_where_that_is_meant() -> None:
-    worker, exporter = ({m.name for m in told} for told in TOLD_BY.values())
+    worker, exporter, ingest = ({m.name for m in told} for told in TOLD_BY.values())
     assert worker & exporter == set(SHARED)
+    assert not ingest & (worker | exporter)
 
 
 def test_a_name_outside_the_table_is_an_error() -> None:
