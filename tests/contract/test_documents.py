@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from streams.cli.main import run
 from streams.core.meters_file import parse
@@ -24,7 +25,7 @@ PAGES: Final = pages()
 BLOCKS: Final = [
     block for each in PAGES if each.name not in TRIED_ELSEWHERE for block in each.blocks()
 ]
-LANGUAGES: Final = {"", "sh", "sql", "python", "toml", "yaml"}
+LANGUAGES: Final = {"", "sh", "sql", "python", "toml", "yaml", "http"}
 PATH: Final = re.compile(r"`((?:streams|schemas|connectors|sandbox|tests|deploy|docs)/[\w./-]+)`")
 TYPED: Final = sorted(
     {
@@ -161,6 +162,17 @@ def test_yaml_is_an_overlay_of_the_base(block: Block) -> None:
     base = yaml.safe_load((ROOT / "deploy/kubernetes/kustomization.yaml").read_text("utf-8"))
     (ours,), (theirs,) = found["configMapGenerator"], base["configMapGenerator"]
     assert (ours["name"], ours["behavior"]) == (theirs["name"], "merge")
+
+
+@pytest.mark.parametrize("block", of("http"), ids=lambda block: block.place)
+def test_a_request_is_one_that_the_endpoint_takes(block: Block) -> None:
+    head, body = block.text.split("\n\n", 1)
+    method, path = head.splitlines()[0].split()
+    contract = msgspec.json.decode((ROOT / "schemas/ingest/v1.json").read_bytes())
+    content = contract["paths"][path][method.lower()]["requestBody"]["content"]
+    (media,) = re.findall(r"^Content-Type: (\S+)$", head, re.MULTILINE)
+    schema = content[media]["schema"] | {"components": contract["components"]}
+    Draft202012Validator(schema).validate(msgspec.json.decode(body))
 
 
 @pytest.mark.parametrize("block", of("python"), ids=lambda block: block.place)
