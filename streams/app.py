@@ -28,11 +28,12 @@ from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds
 from streams.agents.memory import PartitionMemory, memories_of
+from streams.agents.meter_watch import MeterWatch
 from streams.agents.overdue import OverduePass, UnpunctualMetersError, overdue_samples
 from streams.agents.publish import Lent, Publisher
 from streams.agents.publish_limits import lent_max
 from streams.agents.rejections import Rejections, report_samples
-from streams.agents.samples import admit_samples, partition_samples, publish_samples
+from streams.agents.samples import admit_samples, fact_samples, partition_samples, publish_samples
 from streams.engine.chunk import Chunk
 from streams.engine.errors import StateUnavailable, TableClosed
 from streams.engine.fail_stop import ExitCode, FailStop
@@ -68,6 +69,7 @@ class Parts:
     overdue: OverduePass
     dead_letters: DeadLetterPump
     rejections: Rejections
+    meters: MeterWatch
     audits: AuditWatch
     feeder: Feeder
     resources: tuple[Resource, ...]
@@ -168,6 +170,7 @@ class Service:
         self._start("dead_letters", self._pump)
         sweep = partial(parts.rejections.keep_sweeping, float(self.settings.report_sweep_s))
         self._start("reports", lambda: sweep(self._ledger_went_back))
+        self._start("meters", parts.meters.keep_looking)
         parts.feeder.start(asyncio.get_running_loop(), self._put_chunk)
 
     async def _put_chunk(self, chunk: Chunk) -> None:
@@ -285,10 +288,7 @@ class Service:
         facts, publish = parts.facts.figures, parts.publisher.figures
         yield from admit_samples(parts.admitter.figures)
         yield from partition_samples(parts.feeder.tables, parts.feeder.held)
-        yield "usage_fact_batches_total", None, facts.batches
-        yield "usage_refused_readings_total", None, facts.refused_readings
-        failures = facts.ledger_failures + publish.ledger_failures
-        yield "usage_ledger_failures_total", None, failures
+        yield from fact_samples(facts, publish.ledger_failures)
         yield "usage_ledger_went_back", None, int(self._ledger_went_back())
         yield "usage_catalogue_age_seconds", None, parts.book.age_s()
         yield from publish_samples(publish)

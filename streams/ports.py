@@ -7,6 +7,7 @@ from streams.core.billing import CarryPass, Payer
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
 from streams.core.lane import Claim, LastAttempt, Settlement, Standing
+from streams.core.live_meter import LiveMeter, MeterFinding
 from streams.core.observation import Observation
 from streams.core.orders import HeldRecord, Orders
 from streams.core.rejection import ErrorReport, UnreadableReport
@@ -80,6 +81,26 @@ class CatalogueLedger(Protocol):
 
     async def orders(self) -> Orders:
         """What operators ordered. Raises `LedgerUnavailableError`."""
+        ...
+
+
+class MeterLedger(Protocol):
+    """Where it is kept which meters at Stripe are wrong. Both raise `LedgerUnavailableError`."""
+
+    async def claim_meters(self, pause_s: float) -> int | None:
+        """The name of a look; None: somebody looked within the pause."""
+        ...
+
+    async def note_meters(self, look: int, found: Sequence[MeterFinding]) -> bool:
+        """Keeps what a look found in the place of what the last one did; False: it is outdated."""
+        ...
+
+
+class MeterSource(Protocol):
+    """Where meters are read."""
+
+    async def meters(self) -> Sequence[LiveMeter]:
+        """All meters of the account. Raises `StripeUnreadableError`."""
         ...
 
 

@@ -34,6 +34,7 @@ from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds, record_held
+from streams.agents.meter_watch import MeterWatch
 from streams.agents.overdue import OverduePass
 from streams.agents.publish import Publisher
 from streams.agents.publish_limits import PublishLimits
@@ -127,6 +128,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         overdue=OverduePass(ledger.carry),
         dead_letters=DeadLetterPump(ledger.publishing, _outputs(settings)),
         rejections=Rejections(ledger.rejections, StripeEvents(sink), clock),
+        meters=MeterWatch(book, ledger.catalogue, sink, clock, livemode=settings.livemode),
         audits=AuditWatch(ledger.audit, clock),
         feeder=feeder,
         resources=(Resource(pool.open, pool.close), Resource(_started(packed_log), sink.close)),

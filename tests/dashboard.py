@@ -41,7 +41,7 @@ ROWS: Final = (
     (
         "Is money at risk?",
         (
-            stat("0 no, 1 not yet, 2 yes", "short", "usage_money_at_risk", 2),
+            stat("0 no, 1 not yet, 2 yes", "short", "usage_money_at_risk", 2, "UsageMoneyAtRisk"),
             stat("Lost, by the last audit", "short", "max(usage_audit_lost)", 1, "UsageAuditLost"),
             stat(
                 "Double, by the last audit",
@@ -104,6 +104,20 @@ ROWS: Final = (
                 "sum(max by (scope) (usage_publishing_paused))",
                 1,
                 "UsagePublishingPaused",
+            ),
+            stat(
+                "Wrong meters at Stripe",
+                "short",
+                "count(usage_meter_findings) or vector(0)",
+                1,
+                "UsageMeterWrong",
+            ),
+            stat(
+                "Until what waits misses an invoice",
+                "s",
+                "usage_next_deadline_seconds",
+                None,
+                "UsageDeadlineNear",
             ),
             stat(
                 "Missed their invoice",

@@ -93,6 +93,8 @@ CREATE TABLE ledger.meter_version (
     effective_from timestamptz NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     actor text NOT NULL,
+    -- Why. NULL: nobody was asked, as for a metric that is new.
+    reason text,
     PRIMARY KEY (metric, version),
     UNIQUE (metric, effective_from),
     -- A count has no signed amounts, so it cannot be a difference of levels.

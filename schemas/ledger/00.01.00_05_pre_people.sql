@@ -109,7 +109,8 @@ AS $$
 BEGIN
     INSERT INTO ledger.audit_log (action, subject, actor, detail)
     VALUES ('add_meter', NEW.metric || ' v' || NEW.version, NEW.actor,
-            jsonb_build_object('event_name', NEW.event_name, 'effective_from', NEW.effective_from));
+            jsonb_strip_nulls(jsonb_build_object('event_name', NEW.event_name, 'effective_from',
+                                                 NEW.effective_from, 'why', NEW.reason)));
     RETURN NULL;
 END
 $$;

@@ -5,7 +5,7 @@ SET LOCAL ROLE ledger_owner;
 -- mapping, else from the next boundary that all windows share. Held entries are placed at once.
 CREATE FUNCTION ledger.map_customer_v1(
     tenant text, new_customer text, from_at timestamptz, new_anchor timestamptz,
-    new_interval text, new_grace interval, who text
+    new_interval text, new_grace interval, who text, why text DEFAULT NULL
 ) RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -42,7 +42,8 @@ BEGIN
             coalesce(who, session_user));
     INSERT INTO ledger.audit_log (action, subject, actor, detail)
     VALUES ('map_customer', tenant, coalesce(who, session_user),
-            jsonb_build_object('customer', new_customer, 'effective_from', starts));
+            jsonb_strip_nulls(jsonb_build_object('customer', new_customer, 'effective_from', starts,
+                                                 'why', why)));
     SELECT array_agg(u.entry_id) INTO waiting FROM ledger.uncovered u WHERE u.tenant_id = tenant;
     IF waiting IS NOT NULL THEN
         PERFORM ledger.place_entries(waiting);
@@ -86,7 +87,8 @@ END
 $$;
 
 -- Clear a finding that has been settled; the series it held is cut again once no other holds it.
-CREATE FUNCTION ledger.clear_finding(wanted bigint, reason text) RETURNS void
+-- False: it is not open.
+CREATE FUNCTION ledger.clear_finding(wanted bigint, reason text) RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -100,8 +102,7 @@ BEGIN
     UPDATE ledger.finding SET cleared_at = now(), cleared_by = session_user, why = reason
     WHERE finding_id = wanted AND cleared_at IS NULL RETURNING * INTO f;
     IF f.finding_id IS NULL THEN
-        RAISE EXCEPTION 'finding: % is not open', wanted
-            USING ERRCODE = 'invalid_parameter_value';
+        RETURN false;
     END IF;
     UPDATE ledger.level l SET held = false, due_at = coalesce(l.due_at, greatest(l.window_end, now()))
     WHERE f.kind LIKE 'level%' AND l.held
@@ -113,7 +114,9 @@ BEGIN
                       WHERE o.cleared_at IS NULL AND o.kind LIKE 'level%'
                         AND o.detail - 'told' - 'recorded' = f.detail - 'told' - 'recorded');
     INSERT INTO ledger.audit_log (action, subject, detail)
-    VALUES ('clear_finding', wanted::text, jsonb_build_object('why', reason));
+    VALUES ('clear_finding', wanted::text,
+            jsonb_build_object('why', reason, 'kind', f.kind, 'about', f.subject));
+    RETURN true;
 END
 $$;
 

@@ -38,12 +38,12 @@ GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.unknown_meter(text, inte
     ledger.merge_pending_v1(bigint[]), ledger.unfreeze(bigint[]), ledger.freeze_v1(json),
     ledger.lend_v1(bigint[], text, bigint), ledger.rest_lanes_v1(bigint[]),
     ledger.settle_v1(json),
-    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
+    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text, text)
     TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.approve(bigint, text, text, text), ledger.reject(bigint, text),
     ledger.redrive(bigint, text, text), ledger.lift_halt(text, text),
     ledger.clear_finding(bigint, text), ledger.resume_lane(bigint, text), ledger.open_log(text, uuid, text),
-    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
+    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text, text)
     TO ledger_finance;
 
 RESET ROLE;

@@ -89,7 +89,8 @@ WHERE arrived_at < now() - ledger.interval_setting('canary_retention');
 -- name: findings
 -- Open contradictions, oldest first.
 SELECT finding_id, kind, subject, detail::text, ledger.us(found_at)
-FROM ledger.finding WHERE cleared_at IS NULL ORDER BY finding_id LIMIT %(limit)s;
+FROM ledger.finding WHERE cleared_at IS NULL AND NOT starts_with(kind, 'meter_')
+ORDER BY finding_id LIMIT %(limit)s;
 
 -- name: misplaced
 -- What the work list must never disagree on: entries neither covered nor listed, or both, and

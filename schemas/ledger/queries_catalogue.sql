@@ -26,10 +26,11 @@ SELECT (extract(epoch FROM ledger.interval_setting('meter_notice')) * 1000000)::
 -- name: append_meters
 -- Adds meter versions; the guard of the table checks notice, boundary and order.
 INSERT INTO ledger.meter_version (metric, version, event_name, window_us, publish, scale,
-    skew_max_us, early_max_us, close_delay_us, carry, aggregation, rules, effective_from, actor)
+    skew_max_us, early_max_us, close_delay_us, carry, aggregation, rules, effective_from, actor,
+    reason)
 SELECT r.metric, r.version, r.event_name, r.window_us, r.publish, r.scale, r.skew_max_us,
        %(early_max_us)s, r.close_delay_us, r.carry, r.aggregation, r.rules,
-       ledger.at(r.effective_from_us), %(actor)s
+       ledger.at(r.effective_from_us), %(actor)s, %(reason)s
 FROM json_to_recordset(%(rows)s::json) AS r(metric text, version integer, event_name text,
     window_us bigint, publish text, scale integer, skew_max_us bigint, close_delay_us bigint,
     carry text, aggregation text, rules integer, effective_from_us bigint)
@@ -39,7 +40,7 @@ ORDER BY r.metric, r.version;
 -- Maps a tenant to a Stripe customer; from when on.
 SELECT ledger.us(ledger.map_customer_v1(%(tenant_id)s, %(customer)s,
     ledger.at(%(effective_from_us)s), ledger.at(%(anchor_us)s), %(billing_interval)s,
-    %(grace_us)s * interval '1 microsecond', %(actor)s));
+    %(grace_us)s * interval '1 microsecond', %(actor)s, %(reason)s));
 
 -- name: customers
 -- All mappings, by tenant and date.
@@ -50,6 +51,14 @@ FROM ledger.customer ORDER BY tenant_id, effective_from;
 -- name: unmapped
 -- Tenants whose amounts wait for a customer, with the number of entries.
 SELECT tenant_id, count(*) FROM ledger.uncovered WHERE lane_id IS NULL GROUP BY 1 ORDER BY 1;
+
+-- name: claim_meters
+-- The name of a look at Stripe's meters; NULL: somebody looked a moment ago.
+SELECT ledger.claim_meters_v1(%(pause_ms)s * interval '1 millisecond');
+
+-- name: note_meters
+-- Notes what a look found; false where another has begun since.
+SELECT ledger.note_meters_v1(%(look)s, %(found)s::json);
 
 -- name: source_find
 -- A registered source's cluster and timeline.

@@ -166,6 +166,8 @@ CREATE TABLE ledger.meter_version (
     effective_from timestamptz NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     actor text NOT NULL,
+    -- Why. NULL: nobody was asked, as for a metric that is new.
+    reason text,
     PRIMARY KEY (metric, version),
     UNIQUE (metric, effective_from),
     -- A count has no signed amounts, so it cannot be a difference of levels.
@@ -851,7 +853,8 @@ AS $$
 BEGIN
     INSERT INTO ledger.audit_log (action, subject, actor, detail)
     VALUES ('add_meter', NEW.metric || ' v' || NEW.version, NEW.actor,
-            jsonb_build_object('event_name', NEW.event_name, 'effective_from', NEW.effective_from));
+            jsonb_strip_nulls(jsonb_build_object('event_name', NEW.event_name, 'effective_from',
+                                                 NEW.effective_from, 'why', NEW.reason)));
     RETURN NULL;
 END
 $$;
@@ -1294,7 +1297,7 @@ $$;
 -- mapping, else from the next boundary that all windows share. Held entries are placed at once.
 CREATE FUNCTION ledger.map_customer_v1(
     tenant text, new_customer text, from_at timestamptz, new_anchor timestamptz,
-    new_interval text, new_grace interval, who text
+    new_interval text, new_grace interval, who text, why text DEFAULT NULL
 ) RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1331,7 +1334,8 @@ BEGIN
             coalesce(who, session_user));
     INSERT INTO ledger.audit_log (action, subject, actor, detail)
     VALUES ('map_customer', tenant, coalesce(who, session_user),
-            jsonb_build_object('customer', new_customer, 'effective_from', starts));
+            jsonb_strip_nulls(jsonb_build_object('customer', new_customer, 'effective_from', starts,
+                                                 'why', why)));
     SELECT array_agg(u.entry_id) INTO waiting FROM ledger.uncovered u WHERE u.tenant_id = tenant;
     IF waiting IS NOT NULL THEN
         PERFORM ledger.place_entries(waiting);
@@ -1375,7 +1379,8 @@ END
 $$;
 
 -- Clear a finding that has been settled; the series it held is cut again once no other holds it.
-CREATE FUNCTION ledger.clear_finding(wanted bigint, reason text) RETURNS void
+-- False: it is not open.
+CREATE FUNCTION ledger.clear_finding(wanted bigint, reason text) RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -1389,8 +1394,7 @@ BEGIN
     UPDATE ledger.finding SET cleared_at = now(), cleared_by = session_user, why = reason
     WHERE finding_id = wanted AND cleared_at IS NULL RETURNING * INTO f;
     IF f.finding_id IS NULL THEN
-        RAISE EXCEPTION 'finding: % is not open', wanted
-            USING ERRCODE = 'invalid_parameter_value';
+        RETURN false;
     END IF;
     UPDATE ledger.level l SET held = false, due_at = coalesce(l.due_at, greatest(l.window_end, now()))
     WHERE f.kind LIKE 'level%' AND l.held
@@ -1402,7 +1406,9 @@ BEGIN
                       WHERE o.cleared_at IS NULL AND o.kind LIKE 'level%'
                         AND o.detail - 'told' - 'recorded' = f.detail - 'told' - 'recorded');
     INSERT INTO ledger.audit_log (action, subject, detail)
-    VALUES ('clear_finding', wanted::text, jsonb_build_object('why', reason));
+    VALUES ('clear_finding', wanted::text,
+            jsonb_build_object('why', reason, 'kind', f.kind, 'about', f.subject));
+    RETURN true;
 END
 $$;
 
@@ -1868,12 +1874,12 @@ GRANT EXECUTE ON FUNCTION ledger.evidence(text), ledger.unknown_meter(text, inte
     ledger.merge_pending_v1(bigint[]), ledger.unfreeze(bigint[]), ledger.freeze_v1(json),
     ledger.lend_v1(bigint[], text, bigint), ledger.rest_lanes_v1(bigint[]),
     ledger.settle_v1(json),
-    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
+    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text, text)
     TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.approve(bigint, text, text, text), ledger.reject(bigint, text),
     ledger.redrive(bigint, text, text), ledger.lift_halt(text, text),
     ledger.clear_finding(bigint, text), ledger.resume_lane(bigint, text), ledger.open_log(text, uuid, text),
-    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text)
+    ledger.map_customer_v1(text, text, timestamptz, timestamptz, text, interval, text, text)
     TO ledger_finance;
 
 -- Where a decided amount goes, what a correction would do, and who must agree to it.
@@ -4198,6 +4204,70 @@ GRANT SELECT ON ledger.carry, ledger.overdue, ledger.deadline TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.close_overdue_v1(bigint[]), ledger.carry_overdue_v1(integer)
     TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.carry_entry(bigint, text, text, text) TO ledger_finance;
+
+-- Meters at Stripe that count wrongly or are not there: findings, kept by whichever worker looks.
+
+-- One look at Stripe's meters at a time, whichever worker looks.
+CREATE TABLE ledger.meter_look (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    claimed_at timestamptz NOT NULL
+);
+
+-- Not more often than told; NULL: not now. Gives the look its name.
+CREATE FUNCTION ledger.claim_meters_v1(pause interval) RETURNS bigint
+LANGUAGE sql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO ledger.meter_look AS l (claimed_at) VALUES (clock_timestamp())
+    ON CONFLICT (singleton) DO UPDATE SET claimed_at = clock_timestamp()
+        WHERE l.claimed_at <= clock_timestamp() - pause
+    RETURNING ledger.us(claimed_at)
+$$;
+
+-- Note what a look found, and clear what it did not find again; each change leaves its trace. False:
+-- another look has begun since, and nothing is changed, for that one knows better.
+CREATE FUNCTION ledger.note_meters_v1(look bigint, seen json) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM ledger.meter_look l WHERE ledger.us(l.claimed_at) = look FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    WITH told AS (
+        SELECT DISTINCT ON (kind, event_name) 'meter_' || kind AS kind, event_name AS subject, rule
+        FROM json_to_recordset(seen) AS x(kind text, event_name text, rule text)
+        ORDER BY kind, event_name, rule
+    ), opened AS (
+        INSERT INTO ledger.finding AS f (kind, subject, detail)
+        SELECT t.kind, t.subject, jsonb_build_object('rule', t.rule) FROM told t
+        ON CONFLICT (kind, subject) DO UPDATE
+        SET detail = excluded.detail, cleared_at = NULL, cleared_by = NULL, why = NULL,
+            found_at = CASE WHEN f.cleared_at IS NULL THEN f.found_at ELSE now() END
+        WHERE f.cleared_at IS NOT NULL OR f.detail <> excluded.detail
+        RETURNING f.kind, f.subject, f.detail
+    ), closed AS (
+        UPDATE ledger.finding f
+        SET cleared_at = now(), cleared_by = session_user, why = 'not so any more'
+        WHERE f.cleared_at IS NULL AND starts_with(f.kind, 'meter_')
+          AND NOT EXISTS (SELECT FROM told t WHERE (t.kind, t.subject) = (f.kind, f.subject))
+        RETURNING f.finding_id, f.kind, f.subject, f.why
+    )
+    INSERT INTO ledger.audit_log (action, subject, detail)
+    SELECT kind, subject, detail FROM opened
+    UNION ALL
+    SELECT 'clear_finding', finding_id::text,
+           jsonb_build_object('why', why, 'kind', kind, 'about', subject)
+    FROM closed;
+    RETURN true;
+END
+$$;
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA ledger FROM PUBLIC;
+GRANT SELECT ON ledger.meter_look TO ledger_reader;
+GRANT EXECUTE ON FUNCTION ledger.claim_meters_v1(interval), ledger.note_meters_v1(bigint, json)
+    TO ledger_service;
 
 RESET ROLE;
 -- Accepted usage that is kept outside Kafka, by the day on which it was received.

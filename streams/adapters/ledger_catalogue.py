@@ -11,6 +11,7 @@ from connectors.source_registry import SourceIdentity
 from schemas.queries import load_queries
 from streams.adapters.ledger_pool import Connection, LedgerPool, Statements
 from streams.core.catalogue import EARLY_MAX_US, MeterVersion
+from streams.core.live_meter import MeterFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ class LedgerCatalogue:
         """How far ahead of its start a changed meter must be announced, microseconds."""
         return int(await self._pool.run(lambda conn: self._sql.value(conn, "notice_us")))
 
-    async def append_meters(self, versions: Sequence[MeterVersion], actor: str) -> None:
+    async def append_meters(
+        self, versions: Sequence[MeterVersion], actor: str, reason: str | None = None
+    ) -> None:
         """Adds meter versions, all or none.
 
         Raises:
@@ -60,6 +63,7 @@ class LedgerCatalogue:
         parameters = {
             "rows": msgspec.json.encode(rows).decode(),
             "actor": actor,
+            "reason": reason,
             "early_max_us": EARLY_MAX_US,
         }
         await self._pool.run(lambda conn: self._sql.run(conn, "append_meters", parameters))
@@ -79,6 +83,7 @@ class LedgerCatalogue:
             "billing_interval": mapping.billing_interval,
             "grace_us": mapping.grace_us,
             "actor": actor,
+            "reason": None,
         }
         return int(
             await self._pool.run(lambda conn: self._sql.value(conn, "map_customer", parameters))
@@ -92,6 +97,32 @@ class LedgerCatalogue:
     async def unmapped(self) -> dict[str, int]:
         """Tenants whose entries wait for a customer → how many entries."""
         return dict(await self._pool.run(lambda conn: self._sql.rows(conn, "unmapped")))
+
+    async def claim_meters(self, pause_s: float) -> int | None:
+        """The name of a look at Stripe's meters; None where any worker looked within `pause_s`.
+
+        Raises:
+            LedgerUnavailableError: no answer.
+        """
+        parameters = {"pause_ms": int(pause_s * 1_000)}
+        look: int | None = await self._pool.run(
+            lambda conn: self._sql.value(conn, "claim_meters", parameters)
+        )
+        return look
+
+    async def note_meters(self, look: int, found: Sequence[MeterFinding]) -> bool:
+        """Notes what a look found, and clears what it did not find again.
+
+        False, and nothing done, where another look has begun since.
+
+        Raises:
+            LedgerUnavailableError: no answer; look again.
+        """
+        rows = [{"kind": one.kind, "event_name": one.event_name, "rule": one.rule} for one in found]
+        parameters = {"look": look, "found": msgspec.json.encode(rows).decode()}
+        return bool(
+            await self._pool.run(lambda conn: self._sql.value(conn, "note_meters", parameters))
+        )
 
     async def ledger_id(self) -> str:
         """The ledger's own identity, part of every identifier it sends to Stripe."""

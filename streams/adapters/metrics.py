@@ -90,6 +90,7 @@ EXPORTER_METRICS: Final = (
     MetricName("usage_parked_age_seconds", "gauge", "kind,reason", "of the oldest of them"),
     MetricName("usage_partition_waiting", "gauge", "partition", "1 while it waits at a record"),
     MetricName("usage_ledger_findings", "gauge", "kind", "contradictions that nobody has cleared"),
+    MetricName("usage_meter_findings", "gauge", "event_name,kind", "meters wrong at Stripe"),
     MetricName("usage_remarks", "gauge", "severity,name", "what `tailrace status` remarks"),
     MetricName("usage_money_at_risk", "gauge", None, "0 no, 1 not yet, 2 yes: as `status` says"),
     MetricName("usage_publishing_halts", "gauge", "kind", "reasons why nothing is published"),

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from streams.adapters.metrics import Sample
 from streams.agents.admit import AdmitFigures
+from streams.agents.facts import FactFigures
 from streams.agents.publish import PublishFigures
 from streams.engine.table import PartitionTable
 
@@ -25,6 +26,13 @@ def partition_samples(
         yield "usage_partition_told_offset", str(partition), table.acknowledged
     for partition in held:
         yield "usage_partition_held", str(partition), 1
+
+
+def fact_samples(figures: FactFigures, publish_failures: int) -> Iterator[Sample]:
+    """What the ledger was told, and how often it did not answer, publishing included."""
+    yield "usage_fact_batches_total", None, figures.batches
+    yield "usage_refused_readings_total", None, figures.refused_readings
+    yield "usage_ledger_failures_total", None, figures.ledger_failures + publish_failures
 
 
 def publish_samples(figures: PublishFigures) -> Iterator[Sample]:

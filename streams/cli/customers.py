@@ -15,9 +15,11 @@ from streams.cli.mappings import Mapped, mappings_of, other_payers, warn_of_othe
 from streams.cli.options import (
     Dir,
     Json,
+    Reason,
     Yes,
     duration_option,
     instant_option,
+    kept_reason,
     new_app,
 )
 from streams.cli.stack import resolve
@@ -53,15 +55,16 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
     grace: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Stripe's finalisation grace, 1h.")
     ] = None,
+    reason: Reason = None,
     yes: Yes = False,
 ) -> None:
     """Maps a tenant to a Stripe customer; what was held for it is sent at once.
 
     A tenant's first mapping counts from the beginning and needs no --yes. A later one takes effect
-    at the next window boundary and does. With an anchor and an interval the billing deadline of
-    each window is known, and nothing is sent past it. They are read from the customer's
-    subscription where the key may and nothing is given; the grace is never told by Stripe. Meters
-    that could not make the customer's invoices are named, and nothing is changed.
+    at the next window boundary, and needs --yes and --reason. With an anchor and an interval the
+    billing deadline of each window is known, and nothing is sent past it. They are read from the
+    customer's subscription where the key may and nothing is given; the grace is never told by
+    Stripe. Meters that could not make the customer's invoices are named, and nothing is changed.
     """
     stack = resolve(directory)
     settings = stack.need("ledger_dsn")
@@ -87,7 +90,7 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
             since = wire_text(known[-1].effective_from_us)
             terminal.data(f"unchanged: {tenant} is mapped to {customer} since {since}")
             return
-        wanted["actor"] = login_of(ledger)
+        wanted |= {"actor": login_of(ledger), "reason": reason}
         wanted |= _cycle(ledger, settings, wanted)
         warn_of_other_cycles(ledger, wanted)
         if known:
@@ -96,7 +99,9 @@ def map_customer(  # noqa: PLR0913, PLR0917 - each is an option of the command l
                 f"{from_text or 'the next window boundary'} on; earlier usage stays where it is"
             )
             command = f"tailrace customers map {shlex.quote(tenant)} {shlex.quote(customer)}"
-            terminal.confirm("An existing mapping would change.", yes=yes, command=command)
+            why = kept_reason(reason, command)
+            full = f"{command} --reason {shlex.quote(why)}"
+            terminal.confirm("An existing mapping would change.", yes=yes, command=full)
         waiting = dict(ledger_rows(ledger, "unmapped")).get(tenant, 0)
         starts_us = int(ledger_rows(ledger, "map_customer", wanted)[0][0])
     released = f"; {waiting} entries that waited for it can be sent" if waiting else ""

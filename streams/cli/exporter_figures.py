@@ -46,8 +46,7 @@ def ledger_samples(figures: Mapping[str, Any]) -> Iterator[Sample]:
     yield from _waiting(waiting)
     yield "usage_sink_failures", None, figures["sink"]["failures"]
     yield from _parked(figures["parked"])
-    for finding in figures["findings"]:
-        yield "usage_ledger_findings", finding["kind"], finding["count"]
+    yield from _findings(figures)
     for partition in {held["partition"] for held in figures["held"]}:
         yield "usage_partition_waiting", str(partition), 1
     for halt in figures["halts"]:
@@ -72,6 +71,13 @@ def _waiting(waiting: Mapping[str, Any]) -> Iterator[Sample]:
         yield "usage_next_deadline_seconds", None, waiting["deadline_in_s"]
     for figure, name in WAITING.items():
         yield name, None, waiting[figure]
+
+
+def _findings(figures: Mapping[str, Any]) -> Iterator[Sample]:
+    for finding in figures["findings"]:
+        yield "usage_ledger_findings", finding["kind"], finding["count"]
+    for meter in figures["meters"]:
+        yield "usage_meter_findings", (meter["event_name"], meter["kind"]), 1
 
 
 def _parked(items: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:

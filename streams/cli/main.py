@@ -64,6 +64,9 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "correct": Listed("correct", "Signed corrections: preview, book, reverse, approve another's."),
     "rejections": Listed("rejections", "What Stripe took back: list, sweep."),
     "held": Listed("held_records", "Records that hold their partition: list, skip, name."),
+    "findings": Listed(
+        "findings", "What contradicts the ledger or is wrong at Stripe: list, clear."
+    ),
     "pause": Listed("pauses", "Publishing stands still for all, a meter or a tenant; list."),
     "resume": Listed("pauses", "Publishing goes on where it was paused."),
     "carry": Listed("carry", "Amounts that missed their invoice: list, apply."),

@@ -45,7 +45,7 @@ def warn_of_other_cycles(ledger: Connection, wanted: dict[str, Any]) -> None:
         if line.anchor_us is None:
             terminal.say(
                 f"{line.tenant_id} has no billing cycle for {line.customer}, so nothing of it has "
-                f"a deadline: `{typed} --yes` gives it this one"
+                f'a deadline: `{typed} --reason "…" --yes` gives it this one'
             )
         elif cycle(line.anchor_us, line.billing_interval, line.grace_us) != mine:
             terminal.say(

@@ -5,6 +5,7 @@ worker reads the catalogue again before it calls a metric unknown, and a change 
 ahead than any reading is old.
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from streams.cli.database import Connection, connected, ledger_rows, login_of, r
 from streams.cli.edges import show_edges
 from streams.cli.errors import FINDING, ConfigurationError
 from streams.cli.meters_notes import notes
-from streams.cli.options import Dir, Json, Yes, new_app
+from streams.cli.options import Dir, Json, Reason, Yes, kept_reason, new_app
 from streams.cli.stack import Stack, resolve
 from streams.core.billing import unpunctual
 from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion
@@ -92,9 +93,16 @@ def _tell(stack: Stack, meters: Meters, in_force: Sequence[MeterVersion]) -> Non
 
 @app.command()
 def apply(
-    file: File = DEFAULT_FILE, directory: Dir = None, yes: Yes = False, as_json: Json = False
+    file: File = DEFAULT_FILE,
+    directory: Dir = None,
+    reason: Reason = None,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
-    """Appends what the file adds. New meters go in at once; a changed one needs --yes."""
+    """Appends what the file adds.
+
+    New meters go in at once; a changed one needs --yes and --reason.
+    """
     meters = read_meters(file)
     stack = resolve(directory)
     settings = stack.need("ledger_dsn")
@@ -108,13 +116,13 @@ def apply(
             terminal.say(f"plan: add {line}")
         changed = [line for line in additions if line.version > 1]
         if changed:
-            terminal.confirm(
-                f"{len(changed)} meters that are in force would change.",
-                yes=yes,
-                command=f"tailrace meters apply {file}",
-            )
+            command = f"tailrace meters apply {shlex.quote(str(file))}"
+            why = kept_reason(reason, command)
+            question = f"{len(changed)} meters that are in force would change."
+            full = f"{command} --reason {shlex.quote(why)}"
+            terminal.confirm(question, yes=yes, command=full)
         if additions:
-            _append(ledger, additions)
+            _append(ledger, additions, reason)
         in_force = _in_force(ledger)
     pushed = _push(stack, in_force)
     _tell(stack, meters, in_force)
@@ -183,7 +191,7 @@ def _rehearsed(ledger: Connection, additions: Sequence[MeterVersion]) -> list[Me
     for line in additions:
         try:
             with ledger.transaction(force_rollback=True):
-                _append(ledger, [line])
+                _append(ledger, [line], None)
         except psycopg.errors.InsufficientPrivilege:
             terminal.say("not rehearsed: this login may read the catalogue and not add to it")
             return []
@@ -193,10 +201,10 @@ def _rehearsed(ledger: Connection, additions: Sequence[MeterVersion]) -> list[Me
     return problems
 
 
-def _append(ledger: Connection, additions: Sequence[MeterVersion]) -> None:
+def _append(ledger: Connection, additions: Sequence[MeterVersion], reason: str | None) -> None:
     written = msgspec.json.encode([line._asdict() for line in additions]).decode()
-    values = {"rows": written, "actor": login_of(ledger), "early_max_us": EARLY_MAX_US}
-    ledger_rows(ledger, "append_meters", values)
+    who = {"actor": login_of(ledger), "reason": reason}
+    ledger_rows(ledger, "append_meters", {"rows": written, "early_max_us": EARLY_MAX_US, **who})
 
 
 def _in_force(ledger: Connection) -> list[MeterVersion]:

@@ -249,7 +249,30 @@ GROUP BY kind, reason, cause, code, outcome, metric ORDER BY kind, reason, cause
 -- name: status_findings
 -- Contradictions that nobody has cleared, by their kind; those of series are counted as held.
 SELECT kind, count(*)::bigint AS count FROM ledger.finding
-WHERE cleared_at IS NULL AND kind NOT LIKE 'level%%' GROUP BY kind ORDER BY kind;
+WHERE cleared_at IS NULL AND kind NOT LIKE 'level%%' AND NOT starts_with(kind, 'meter_')
+GROUP BY kind ORDER BY kind;
+
+-- name: findings
+-- Open findings, the oldest first; or one, whatever became of it, with the receipt of its clearing.
+SELECT finding_id, kind, subject, detail::text AS detail, ledger.us(found_at) AS found_us,
+       ledger.us(cleared_at) AS cleared_us, cleared_by, why,
+       (SELECT max(audit_id) FROM ledger.audit_log
+        WHERE action = 'clear_finding' AND subject = finding_id::text) AS receipt
+FROM ledger.finding
+WHERE CASE WHEN %(finding)s::bigint IS NULL THEN cleared_at IS NULL
+           ELSE finding_id = %(finding)s END
+ORDER BY finding_id LIMIT 10000;
+
+-- name: clear_finding
+-- Clears a finding; false where it is not open.
+SELECT ledger.clear_finding(%(finding)s, %(reason)s) AS changed;
+
+-- name: status_meters
+-- Meters at Stripe that are wrong or not there, as of the last look of a worker.
+SELECT subject AS event_name, substr(kind, 7) AS kind, detail ->> 'rule' AS rule,
+       ledger.us(found_at) AS found_us
+FROM ledger.finding
+WHERE cleared_at IS NULL AND starts_with(kind, 'meter_') ORDER BY subject, kind;
 
 -- name: status_corrected
 -- Dead items that ended because corrections took their amounts back.

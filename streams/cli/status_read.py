@@ -106,6 +106,13 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
         ],
         "pauses": read_pauses(ledger),
         "findings": rows(ledger, "status_findings"),
+        "meters": [
+            {
+                **{name: r[name] for name in ("event_name", "kind", "rule")},
+                "age_s": age_s(r["found_us"]),
+            }
+            for r in rows(ledger, "status_meters")
+        ],
         "held": [
             {"partition": r["partition"], "why": r["reason"]}
             for r in read_held(ledger)

@@ -7,6 +7,7 @@ of the plan that was shown: where the plan has changed since, it is shown anew a
 """
 
 import hashlib
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -21,7 +22,7 @@ from streams.cli.errors import UsageProblemError
 from streams.cli.options import Where
 from streams.cli.redriving import redriving, select
 from streams.cli.review import approving, rejecting
-from streams.console.operators import COOKIE, SESSION_S, Operator
+from streams.console.operators import COOKIE, SESSION_S, Operator, RefusedSignIn
 from streams.console.visit import (
     Answer,
     ForbiddenError,
@@ -60,15 +61,13 @@ def sign_in_form(visit: Visit) -> Answer:
 def sign_in(visit: Visit) -> Answer:
     """A session for whoever knows the secret."""
     back = own_path(visit.form.get("back"))
-    cookie = visit.console.operators.sign_in(
-        visit.form.get("secret", ""), visit.form.get("actor", "")
+    peer = visit.request.client
+    address = peer.host if peer else ""
+    cookie = visit.console.operators.admit(
+        visit.form.get("secret", ""), visit.form.get("actor", ""), address
     )
-    if cookie is None:
-        # Not the name that was given: people type the secret there.
-        peer = visit.request.client
-        log.warning("sign_in_refused", peer=peer.host if peer else None)
-        wrong = "The secret is not the one of --secret-file, or no name was given."
-        return Page("sign_in.html", {"wrong": wrong, "back": back}, 403)
+    if isinstance(cookie, RefusedSignIn):
+        return _not_signed_in(cookie, address, back)
     answer = moved(back)
     # Behind what ends TLS only the browser knows; its cookie must not go out in clear text either.
     origin = visit.request.headers.get("origin", "")
@@ -77,6 +76,21 @@ def sign_in(visit: Visit) -> Answer:
         COOKIE, cookie, max_age=SESSION_S, httponly=True, samesite="strict", secure=secure
     )
     return answer
+
+
+def _not_signed_in(refused: RefusedSignIn, address: str, back: str) -> Page:
+    if refused.wait_s > 0.0:
+        seconds = math.ceil(refused.wait_s)
+        wrong = (
+            f"Too many sign-ins failed of late, so this one was not looked at. Wait {seconds} s, "
+            "then send it again."
+        )
+        headers = {"retry-after": str(seconds)}
+        return Page("sign_in.html", {"wrong": wrong, "back": back}, 429, headers)
+    # Not the name that was given: people type the secret there.
+    log.warning("sign_in_refused", peer=address)
+    wrong = "The secret is not the one of --secret-file, or no name was given."
+    return Page("sign_in.html", {"wrong": wrong, "back": back}, 403)
 
 
 def sign_out(visit: Visit) -> Answer:

@@ -14,6 +14,7 @@ from typing import Final
 
 from streams.adapters.clock import Clock
 from streams.cli.errors import ConfigurationError
+from streams.console.throttle import Throttle
 from streams.core.instant import SECOND_US
 
 COOKIE: Final = "tailrace_session"
@@ -32,6 +33,14 @@ class Operator:
     """What every form of theirs carries, and no other site can know."""
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedSignIn:
+    """Nobody is signed in."""
+
+    wait_s: float
+    """Until the next try is looked at, where this one was not; 0: it was wrong."""
+
+
 class Operators:
     """Signs people in; without a secret nobody is, and the console only reads."""
 
@@ -46,11 +55,29 @@ class Operators:
         self._secret = secret
         self._clock = clock
         self._key = key or secrets.token_bytes(32)
+        self._throttle = Throttle()
 
     @property
     def may_act(self) -> bool:
         """Whether anybody can sign in."""
         return self._secret is not None
+
+    def admit(self, given: str, actor: str, address: str) -> str | RefusedSignIn:
+        """The session's cookie, or why there is none; tries that fail have to wait for each other.
+
+        Args:
+            given: the secret, as somebody typed it.
+            actor: who they say they are.
+            address: whence they ask.
+        """
+        wait_s = self._throttle.begin(address, self._clock.elapsed_s())
+        if wait_s > 0.0:
+            return RefusedSignIn(wait_s)
+        cookie = self.sign_in(given, actor)
+        if cookie is None:
+            return RefusedSignIn(0.0)
+        self._throttle.end(address)
+        return cookie
 
     def sign_in(self, given: str, actor: str) -> str | None:
         """The session's cookie; None for a wrong secret or an actor that says nothing."""

@@ -54,7 +54,7 @@ def read_overview(stack: Stack, workers: tuple[str, ...]) -> dict[str, Any]:
         recent=lambda: _ledger_side(stack),
     )
     figures, remarks, verdict = look(stack)
-    shown = [{"remark": remark, "page": _page(remark.command)} for remark in remarks]
+    shown = [{"remark": remark, "page": page_of(remark.command)} for remark in remarks]
     return {
         "at": figures["at"],
         "verdict": verdict,
@@ -105,8 +105,11 @@ def _ledger_side(stack: Stack) -> dict[str, Any]:
         }
 
 
-def _page(command: str) -> str | None:
-    return next((page for start, page in PAGES.items() if command.startswith(start)), None)
+def page_of(command: str) -> str | None:
+    """Where the matter of a remark with that command is shown; None for nowhere."""
+    # Whole words: `tailrace deadlines` is no dead letter.
+    found = (page for start, page in PAGES.items() if f"{command} ".startswith(f"{start} "))
+    return next(found, None)
 
 
 def tiles(figures: Mapping[str, Any], parts: Mapping[str, Any]) -> list[Tile]:

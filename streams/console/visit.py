@@ -60,6 +60,7 @@ class Page:
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def render(
         frame="bare.html" if partial else "frame.html",
         **page.values,
     )  # fmt: skip
-    return HTMLResponse(text, status_code=page.status)
+    return HTMLResponse(text, status_code=page.status, headers=dict(page.headers))
 
 
 @cache

@@ -38,6 +38,7 @@ Read in the order of the journey:
 `settlement`: what the ledger writes about an attempt.
 `rejection`: reports that take back what was recorded.
 `reconcile`: what Stripe's sums prove of amounts whose answers were lost.
+`finding`: what contradicts the ledger, in words.
 `standing`: how everything stands, in figures.
 `risk`: whether money is at risk, and what to type.
 `audit`: the proof that nothing was lost and nothing made up.

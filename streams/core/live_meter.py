@@ -4,9 +4,9 @@ In: the event names of the catalogue and all meters of the account. Out: finding
 a value that is sent adds exactly that value to exactly that customer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from streams.core.instant import SECOND_US
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
@@ -37,6 +37,29 @@ class LiveMeter:
 
 
 Wrong = Literal["missing", "archived", "formula", "window", "customer_key", "value_key", "mode"]
+
+MEANING: Final[Mapping[str, str]] = {
+    "missing": "its first usage will be dead until the meter exists and it is redriven",
+    "archived": "Stripe refuses its usage: every request is dead until it is redriven",
+    "formula": "Stripe takes every request and counts something else than was used",
+    "window": "Stripe takes every request and keeps one of each hour or day",
+    "customer_key": "Stripe takes requests and bills them to nobody",
+    "value_key": "Stripe takes requests and does not find their amounts",
+    "mode": "real usage would be on a test invoice, or test usage on a real one",
+}
+"""What becomes of usage."""
+ABSENT: Final[frozenset[str]] = frozenset({"missing", "archived"})
+"""Stripe refuses what is sent, so amounts wait; of the others it takes it, and bills wrongly."""
+CHECKS: Final[Mapping[str, str]] = {
+    "missing": "meter-active",
+    "archived": "meter-active",
+    "formula": "meter-formula",
+    "window": "meter-formula",
+    "customer_key": "meter-keys",
+    "value_key": "meter-keys",
+    "mode": "meter-mode",
+}
+"""Which check of `tailrace doctor` names it with what to paste."""
 
 
 @dataclass(frozen=True, slots=True)

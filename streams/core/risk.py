@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from streams.core.instant import age_text
+from streams.core.live_meter import ABSENT, CHECKS, MEANING
 from streams.core.remedy import remedy
 from streams.core.standing import Parked, Standing
 
@@ -167,10 +168,22 @@ def _findings(standing: Standing) -> Iterator[Remark]:
     for finding in standing.findings:
         if finding.kind == "superseded_recorded":
             text = f"{finding.count} requests were replaced and recorded after all: billed twice?"
+            text += " `tailrace findings clear` once that is corrected"
             yield Remark("critical", "twice", text, "tailrace reconcile")
         else:
-            text = f"{finding.count} reports of Stripe's contradict the ledger ({finding.kind})"
-            yield Remark("warning", "contradicted", text, "tailrace rejections list")
+            text = f"{finding.count} contradictions wait for somebody ({finding.kind})"
+            yield Remark("warning", "contradicted", text, "tailrace findings list")
+
+
+def _meters(standing: Standing) -> Iterator[Remark]:
+    for meter in standing.meters:
+        means = MEANING.get(meter.kind, "what is sent to it is not billed as it must be")
+        yield Remark(
+            "warning" if meter.kind in ABSENT else "critical",
+            "meter_wrong",
+            f"meter {meter.event_name} at Stripe: {meter.rule}; {means}",
+            f"tailrace doctor {CHECKS.get(meter.kind, '')}".rstrip(),
+        )
 
 
 def _held(standing: Standing) -> Iterator[Remark]:
@@ -233,7 +246,7 @@ def _counts(standing: Standing) -> Iterator[Remark]:
         ),
         (
             waiting.levels_held, "warning", "levels_held",
-            f"{waiting.levels_held} series are held", "tailrace audit",
+            f"{waiting.levels_held} series are held", "tailrace findings list",
         ),
         (
             waiting.cells_to_compare, "warning", "to_compare",
@@ -252,6 +265,7 @@ def _counts(standing: Standing) -> Iterator[Remark]:
 
 
 RULES: Final[tuple[Callable[[Standing], Iterator[Remark]], ...]] = (
-    _halts, _audits, _findings, _sink, _fence, _idle, _pauses, _held, _canary, _parked, _counts,
+    _halts, _audits, _findings, _meters, _sink, _fence, _idle, _pauses, _held, _canary, _parked,
+    _counts,
 )  # fmt: skip
 """Asked in this order, which is the order of remarks of the same severity."""

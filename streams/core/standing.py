@@ -67,6 +67,15 @@ class Finding(msgspec.Struct, frozen=True):
     count: int
 
 
+class WrongMeter(msgspec.Struct, frozen=True):
+    """A meter at Stripe by which something else would be billed than was used, or nothing."""
+
+    event_name: str
+    kind: str
+    """As `streams.core.live_meter` calls it; other releases may know more."""
+    rule: str
+
+
 class Halt(msgspec.Struct, frozen=True):
     """Publishing stands still for all."""
 
@@ -113,6 +122,7 @@ class Standing(msgspec.Struct, frozen=True):
     sink: Sink = Sink()
     parked: tuple[Parked, ...] = ()
     findings: tuple[Finding, ...] = ()
+    meters: tuple[WrongMeter, ...] = ()
     halts: tuple[Halt, ...] = ()
     pauses: tuple[Pause, ...] = ()
     held: tuple[Held, ...] = ()

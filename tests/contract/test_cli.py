@@ -82,6 +82,7 @@ LOADS: Final[dict[str, set[str]]] = {
     "correct": DATABASE,
     "rejections": REPORTS,
     "held": DATABASE,
+    "findings": DATABASE,
     "pause": DATABASE,
     "resume": DATABASE,
     "carry": DATABASE,

@@ -154,7 +154,7 @@ def begin(month: Month) -> None:
     refused = stack.tailrace("customers", "map", "acme", "cus_acme")
     assert refused.returncode == 78, refused.stdout + refused.stderr
     assert "usage could miss its invoices" in refused.stderr
-    month.done("meters", "apply", str(month.meters), "--yes")
+    month.done("meters", "apply", str(month.meters), *REASON)
     stack.move_to(month.end - minutes(40))
     for tenant in TENANTS:
         month.done("customers", "map", tenant, f"cus_{tenant}")

@@ -79,7 +79,7 @@ def apply(stack: ShiftedStack, file: Path, *, effective: str = "", scale: int = 
     """`meters apply`; what it said, of a refusal too."""
     before = ledger_number(stack, VERSIONS)
     file.write_text(CHANGED.format(effective=effective, scale=scale), encoding="utf-8")
-    ran = stack.tailrace("meters", "apply", str(file), "--yes")
+    ran = stack.tailrace("meters", "apply", str(file), "--reason", "drill: a change", "--yes")
     assert (ran.returncode == 0) == (ledger_number(stack, VERSIONS) > before)
     return ran.stdout if ran.returncode == 0 else f"refused: {ran.stderr}"
 

@@ -140,6 +140,7 @@ class Worker:
             rejections=Rejections(
                 self.pool.rejections(), Reports(outside.stripe, self.process), self.clock
             ),
+            meters=cast("Any", None),
             audits=cast("Any", None),
             feeder=cast("Any", self.feeder),
             resources=(),

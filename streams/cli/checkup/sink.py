@@ -8,20 +8,11 @@ from typing import Final
 from streams.adapters.stripe import StripeSink
 from streams.cli.checkup.check import Check, Fix, NotMadeError, Trouble, answers
 from streams.cli.checkup.patient import Patient
-from streams.core.live_meter import LiveMeter, MeterFinding, Wrong, check_meters
+from streams.core.live_meter import CHECKS as METER_CHECKS
+from streams.core.live_meter import MEANING, LiveMeter, MeterFinding, check_meters
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
 from streams.settings import Settings
 from streams.stripe_access import command_settings
-
-_WHY: Final[dict[Wrong, str]] = {
-    "missing": "its first usage will be dead until the meter exists and it is redriven",
-    "archived": "Stripe refuses its usage: every request is dead until it is redriven",
-    "formula": "Stripe takes every request and counts something else than was used",
-    "window": "Stripe takes every request and keeps one of each hour or day",
-    "customer_key": "Stripe takes requests and bills them to nobody",
-    "value_key": "Stripe takes requests and does not find their amounts",
-    "mode": "real usage would be on a test invoice, or test usage on a real one",
-}
 
 
 def ask(patient: Patient) -> tuple[LiveMeter, ...]:
@@ -72,7 +63,7 @@ def of_key(settings: Settings) -> Iterator[Trouble]:
         )
 
 
-def _meters(*kinds: Wrong) -> Callable[[Patient], Iterator[Trouble]]:
+def _meters(check: str) -> Callable[[Patient], Iterator[Trouble]]:
     def look(patient: Patient) -> Iterator[Trouble]:
         names = {meter.event_name for meter in patient.in_force()}
         if not names:
@@ -80,10 +71,10 @@ def _meters(*kinds: Wrong) -> Callable[[Patient], Iterator[Trouble]]:
             raise NotMadeError(message)
         there = patient.meters()
         for finding in check_meters(names, there, livemode=patient.settings.livemode):
-            if finding.kind in kinds:
+            if METER_CHECKS[finding.kind] == check:
                 yield Trouble(
                     f"{finding.event_name}: {finding.rule}",
-                    _WHY[finding.kind],
+                    MEANING[finding.kind],
                     fix_of(finding, there, patient.settings.stripe_api_base),
                 )
 
@@ -114,10 +105,13 @@ def fix_of(finding: MeterFinding, meters: Iterable[LiveMeter], base: str) -> Fix
 CHECKS: Final[Iterable[Check[Patient]]] = (
     Check("stripe", "Stripe answers", _reached, reaches="stripe_api_base"),
     Check("stripe-key", "the key is of the mode that is meant", _key),
-    Check(
-        "meter-active", "every meter in force is there, and active", _meters("missing", "archived")
+    *(
+        Check(name, what, _meters(name))
+        for name, what in (
+            ("meter-active", "every meter in force is there, and active"),
+            ("meter-formula", "each adds up what it is sent"),
+            ("meter-keys", "each finds customer and value"),
+            ("meter-mode", "each is of the key's mode"),
+        )
     ),
-    Check("meter-formula", "each adds up what it is sent", _meters("formula", "window")),
-    Check("meter-keys", "each finds customer and value", _meters("customer_key", "value_key")),
-    Check("meter-mode", "each is of the key's mode", _meters("mode")),
 )

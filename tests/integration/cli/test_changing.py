@@ -10,6 +10,12 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.postgres
 
 
+def logged(world: World, action: str) -> list[tuple[str, str | None]]:
+    """Subjects and reasons of what was done, the latest first."""
+    document = world.cli.json("ledger_log", "ledger", "log", "--action", action)
+    return [(row["subject"], row["why"]) for row in document["log"]]
+
+
 @pytest.mark.parametrize("tenant", ["", " acme", "acme#1", "a\u202eb", "a\nb", "x" * 201], ids=repr)
 def test_a_tenant_that_no_usage_can_have_is_not_mapped(world: World, tenant: str) -> None:
     mapped = world.cli("customers", "map", tenant, "cus_acme")
@@ -38,12 +44,20 @@ def test_changing_a_meter_in_force_needs_yes(world: World) -> None:
     refused = world.cli("meters", "apply", str(world.meters))
     assert refused.code == 2
     assert "plan: add api_calls v2" in refused.err
-    assert f"next: read the plan above, then `tailrace meters apply {world.meters} --yes`" in (
+    command = f"tailrace meters apply {world.meters}"
+    assert f'next: `{command} --reason "…" --yes`' in refused.err
+    refused = world.cli("meters", "apply", str(world.meters), "--reason", "fewer calls")
+    assert f"next: read the plan above, then `{command} --reason 'fewer calls' --yes`" in (
         refused.err
     )
     versions = "SELECT count(*) FROM ledger.meter_version"
     assert world.value(world.ledger, versions) == 2
-    assert world.cli("meters", "apply", str(world.meters), "--yes").code == 0
+    agreed = ("--reason", "fewer calls", "--yes")
+    assert world.cli("meters", "apply", str(world.meters), *agreed).code == 0
+    assert world.value(world.ledger, versions) == 3
+    assert logged(world, "add_meter")[0] == ("api_calls v2", "fewer calls")
+    again = world.cli("meters", "apply", str(world.meters), *agreed)
+    assert again.out.startswith("unchanged: all 2 meters")
     assert world.value(world.ledger, versions) == 3
 
 
@@ -113,7 +127,15 @@ def test_a_second_mapping_needs_yes_and_dates_from_the_next_boundary(world: Worl
     refused = world.cli("customers", "map", "acme", "cus_b")
     assert refused.code == 2
     assert "plan: acme moves from cus_a to cus_b" in refused.err
-    assert world.cli("customers", "map", "acme", "cus_b", "--yes").code == 0
+    refused = world.cli("customers", "map", "acme", "cus_b", "--yes")
+    assert refused.code == 2
+    assert 'next: `tailrace customers map acme cus_b --reason "…" --yes`' in refused.err
+    agreed = ("--reason", "they merged", "--yes")
+    assert world.cli("customers", "map", "acme", "cus_b", *agreed).code == 0
+    assert logged(world, "map_customer")[0] == ("acme", "they merged")
+    again = world.cli("customers", "map", "acme", "cus_b", *agreed)
+    assert again.out.startswith("unchanged: acme is mapped to cus_b")
+    assert len(logged(world, "map_customer")) == 2
     listed = world.cli.json("customers_list", "customers", "list")["mappings"]
     assert listed[0]["effective_from"] == "1970-01-01T00:00:00.000000Z"
     assert [line["customer"] for line in listed] == ["cus_a", "cus_b"]

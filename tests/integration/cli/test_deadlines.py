@@ -108,9 +108,11 @@ def test_a_tenant_mapped_before_its_customers_cycle_was_known_is_told_and_mapped
 
     mapped = world.cli("customers", "map", "acme", "cus_a", *options)
     assert "early has no billing cycle for cus_a, so nothing of it has a deadline" in mapped.err
-    assert world.cli("customers", "map", "early", "cus_a", "--yes").code == 0
+    assert (
+        world.cli("customers", "map", "early", "cus_a", "--reason", "its cycle", "--yes").code == 0
+    )
 
-    again = world.cli("customers", "map", "early", "cus_a", "--yes")
+    again = world.cli("customers", "map", "early", "cus_a", "--reason", "its cycle", "--yes")
     assert again.out.startswith("unchanged: early is mapped to cus_a"), again
     mappings = world.cli.json("customers_list", "customers", "list")["mappings"]
     newest = {m["tenant_id"]: (m["anchor"], m["interval"], m["grace_s"]) for m in mappings}

@@ -5,8 +5,6 @@ Its pictures are kept in build/screens: `make screens`.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from tests.integration.cli.conftest import World
 from tests.integration.console.conftest import SECRET
 from tests.integration.console.test_pages import item_of, troubled
 from tests.support.browser import HEIGHT, WIDTH, Tab, browser
+from tests.support.console import console, write_secret
 from tests.support.waiting import until
 
 # The first one may have to install the browser.
@@ -63,28 +62,9 @@ def busy(world: World) -> World:
 @pytest.fixture
 def address(world: World, tmp_path: Path) -> Iterator[str]:
     """`tailrace console` in a process of its own."""
-    secret = tmp_path / "secret"
-    secret.touch(mode=0o600)
-    secret.write_text(SECRET, encoding="utf-8")
-    words = ["console", "--dir", str(world.cli.directory), "--port", "0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streams.cli.main", *words, "--secret-file", str(secret)],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        assert said.startswith("console ready: http://127.0.0.1:"), process.stderr
-        yield said.removeprefix("console ready: ").strip()
-    finally:
-        process.terminate()
-        _, complaints = process.communicate(timeout=20)
-    assert process.returncode in {0, -15}, complaints
-    assert "Traceback" not in complaints
+    secret = write_secret(tmp_path, SECRET)
+    with console(world.cli.directory, secret, tmp_path / "console.log") as served_at:
+        yield served_at
 
 
 @pytest.fixture

@@ -5,11 +5,15 @@ uses. What goes wrong here goes wrong with a secret in hand: a refused key, a re
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import requests
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.integration.console.conftest import PAGES
 from tests.support.books import Books, await_settled, scattered, write
+from tests.support.console import console, write_secret
 from tests.support.live import LiveStack
 from tests.support.scraped import exporter, page
 from tests.support.waiting import until
@@ -19,7 +23,8 @@ KEY = "sk_test_pL4nt3dK3yOfStripe"
 LOGIN = "pL4nt3d-P4ssw0rd"
 SASL = "pL4nt3d S4sl"
 HOOK = "whsec_pL4nt3dH00k"
-PLANTED = (KEY.removeprefix("sk_test_"), LOGIN, SASL, HOOK.removeprefix("whsec_"))
+OPERATOR = "pL4nt3d-0perat0r-Secr3t"
+PLANTED = (KEY.removeprefix("sk_test_"), LOGIN, SASL, HOOK.removeprefix("whsec_"), OPERATOR)
 
 COMMANDS = (
     "status", "config show", "config show --json", "config check", "connector status",
@@ -67,7 +72,28 @@ def refuse(stack: LiveStack) -> str:
     return worker.log.read_text(encoding="utf-8")
 
 
-def test_no_secret_is_told_to_anybody(stack: LiveStack) -> None:
+def pages(stack: LiveStack, folder: Path) -> Iterator[tuple[str, str]]:
+    """Every page of a console that is well and of one whose login is refused, and what both log."""
+    secret = write_secret(folder, OPERATOR)
+    given = {"TAILRACE_STRIPE_API_KEY": KEY, "TAILRACE_STRIPE_WEBHOOK_SECRET": HOOK}
+    broken = {"TAILRACE_LEDGER_DSN": NOWHERE, "TAILRACE_SOURCE_DSN": NOWHERE}
+    for how, settings in (("well", given), ("broken", {**given, **broken})):
+        log = folder / f"console-{how}.log"
+        with (
+            console(stack.directory, secret, log, **settings) as address,
+            requests.Session() as operator,
+        ):
+            for typed in (LOGIN, OPERATOR):
+                form = {"actor": typed, "secret": typed}
+                answer = operator.post(f"{address}/sign-in", form, timeout=30)
+                yield f"{how}: signing in with {typed}", answer.text.replace(OPERATOR, "its name")
+            assert operator.cookies, "nobody was signed in, so forms were not looked at"
+            for path in PAGES:
+                yield f"{how}: {path}", operator.get(f"{address}{path}", timeout=30).text
+        yield f"{how}: log", log.read_text(encoding="utf-8")
+
+
+def test_no_secret_is_told_to_anybody(stack: LiveStack, tmp_path: Path) -> None:
     secrets = {*PLANTED, *passwords(stack)}
     assert len(secrets) >= len(PLANTED) + 4
     stack.stand_in.arm(kind="401", count=3)
@@ -85,6 +111,7 @@ def test_no_secret_is_told_to_anybody(stack: LiveStack) -> None:
     with exporter(stack.directory, TAILRACE_LEDGER_DSN=NOWHERE) as address:
         texts["the exporter's metrics"] = page(address)
     texts["a refused worker"] = refuse(stack)
+    texts |= dict(pages(stack, tmp_path))
     worker.stop()
     for log in sorted((stack.directory / "logs").iterdir()):
         texts[log.name] = log.read_text(encoding="utf-8", errors="replace")

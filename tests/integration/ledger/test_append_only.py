@@ -20,6 +20,7 @@ MOVES = (
     # What follows from the others, is told again, or says how things stand.
     "migration", "setting", "position", "source", "halt", "level", "cell", "canary",
     "canary_token", "finding", "lane", "uncovered", "report_sweep", "went_back", "held_record",
+    "meter_look",
 )  # fmt: skip
 
 
@@ -138,6 +139,7 @@ FINANCE_MUST_NOT = (
     "SELECT ledger.settle_v1('{}')",
     "SELECT ledger.unfreeze('{1}')",
     "SELECT ledger.cut_entries_v1(1)",
+    "SELECT ledger.note_meters_v1(1, '[]')",
 )
 READER_MUST_NOT = (
     "INSERT INTO ledger.setting VALUES ('a', 'b', 'c')",

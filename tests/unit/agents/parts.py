@@ -141,6 +141,14 @@ class Audits:
         return [AuditNote("shop", 1_000_000, 0, 0, 0)]
 
 
+class Meters:
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def keep_looking(self) -> None:
+        self.asked.set()
+
+
 class Attempts:
     """What the worker remembers of the ledger's attempts."""
 
@@ -176,6 +184,7 @@ class ServiceBench:
         self.book = CatalogueBook(self.ledger, self.clock)
         self.feeder, self.admitter, self.publisher = Feeder(), Admitter(), Publisher()
         self.facts, self.sweeper, self.overdue = Sender(), Sweeper(), Overdue()
+        self.meters = Meters()
         self.holds = Holds(self.ledger, self.clock, "w1")
         self.audits = AuditWatch(Audits(), self.clock)
         self.attempts = Attempts()
@@ -193,6 +202,7 @@ class ServiceBench:
             overdue=cast("Any", self.overdue),
             dead_letters=cast("Any", Pump()),
             rejections=cast("Any", self.sweeper),
+            meters=cast("Any", self.meters),
             audits=self.audits,
             feeder=cast("Any", self.feeder),
             resources=(self.resource("one"), self.resource("two")),

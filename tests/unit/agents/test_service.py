@@ -315,6 +315,7 @@ async def test_it_starts_serves_its_pages_hands_over_and_drains(bench: ServiceBe
         assert bench.opened == ["+one", "+two", *ended], "the ledger is the last to go"
         await app.stop()
     assert bench.exits == []
+    assert bench.meters.asked.is_set()
 
 
 def test_two_services_live_in_one_process() -> None:

@@ -18,7 +18,7 @@ from streams.cli.checkup.check import Check, Fix, NotMadeError, Result, Trouble,
 from streams.cli.doctor import document, exit_code, lines
 from streams.cli.errors import UnavailableError
 from streams.cli.main import run
-from streams.core.live_meter import LiveMeter, MeterFinding
+from streams.core.live_meter import CHECKS, LiveMeter, MeterFinding
 from streams.settings import Settings
 from tests.unit.connectors.test_slot_guard import EXPECTED, HEALTHY, slot, status
 
@@ -32,6 +32,10 @@ def what(troubles: Iterable[Trouble]) -> list[str]:
 
 def pastes(troubles: Iterable[Trouble]) -> list[str]:
     return [trouble.fix.paste for trouble in troubles]
+
+
+def test_checks_that_status_sends_people_to_exist() -> None:
+    assert set(CHECKS.values()) <= {check.name for check in sink.CHECKS}
 
 
 def test_another_distribution_over_our_names_is_named_and_gone_once_it_is_uninstalled() -> None:

@@ -37,6 +37,10 @@ FIGURES = {
         for cause, age_s in (("no_meter", 60.0), ("archived_meter", 90.0))
     ],
     "findings": [{"kind": "rejected_unknown", "count": 2}],
+    "meters": [
+        {"event_name": "exports", "kind": kind, "rule": "formula is count, not sum", "age_s": 9.0}
+        for kind in ("formula", "archived")
+    ],
     "held": [{"partition": 4, "why": "x"}, {"partition": 4, "why": "y"}],
     "halts": [{"kind": "ledger_went_back", "age_s": 1, "detail": "x"}],
     "canaries": [{"source": "sandbox", "partitions": 12, "oldest_age_s": 9, "worst_partition": 1}],
@@ -73,6 +77,9 @@ def test_the_figures_of_status_are_told_by_their_names() -> None:
         ("usage_parked_items", ("dead", "refused"), 6),
         ("usage_parked_age_seconds", ("dead", "refused"), 90.0),
         ("usage_ledger_findings", "rejected_unknown", 2),
+        ("usage_meter_findings", ("exports", "formula"), 1),
+        ("usage_remarks", ("critical", "meter_wrong"), 1),
+        ("usage_remarks", ("warning", "meter_wrong"), 1),
         ("usage_partition_waiting", "4", 1),
         ("usage_remarks", ("critical", "halted"), 1),
         ("usage_remarks", ("critical", "paused"), 2),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams.console.history import lag_of
-from streams.console.overview import Tile, tiles
+from streams.console.overview import Tile, page_of, tiles
 from streams.console.reading import Unread, attempt, beside
 from streams.console.slot import Slot
 from streams.console.words import age, apart, count, instant, lasted, size
@@ -175,3 +175,18 @@ def test_figures_are_written_for_people() -> None:
     assert count("12345678901234567890123") == "12,345,678,901,234,567,890,123"
     assert count("1.5") == "1.5"
     assert count(1234.5) == "1,234"
+
+
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [
+        ("tailrace dead redrive --cause no_meter", "/dead"),
+        ("tailrace deadlines", None),
+        ("tailrace audit", "/log?action=audit"),
+        ("tailrace doctor meter-formula", None),
+    ],
+)
+def test_a_remark_leads_to_the_page_of_its_command_and_to_no_other(
+    command: str, page: str | None
+) -> None:
+    assert page_of(command) == page

@@ -1,8 +1,9 @@
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
-from streams.core.live_meter import LiveMeter, check_meters
+from streams.core.live_meter import ABSENT, CHECKS, MEANING, LiveMeter, Wrong, check_meters
 
 GOOD = LiveMeter(
     id="mtr_1",
@@ -40,6 +41,11 @@ def test_a_meter_that_would_count_wrongly_is_named(meters: list[LiveMeter], rule
     (finding,) = check_meters(["api_calls", "api_calls"], meters, livemode=False)
     assert rule in finding.rule
     assert str(finding) == f"api_calls: {finding.rule}; {finding.remedy}"
+
+
+def test_of_every_wrong_it_is_known_what_it_means_and_which_check_names_it() -> None:
+    assert set(MEANING) == set(CHECKS) == set(get_args(Wrong))
+    assert set(MEANING) > ABSENT
 
 
 def test_the_wrong_mode_is_named_both_ways() -> None:

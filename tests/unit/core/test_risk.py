@@ -114,7 +114,19 @@ DEAD = {"kind": "dead", "reason": "refused", "count": 1, "cause": "no_meter", "b
         ),
         (
             {"findings": [{"kind": "error_report_unreadable", "count": 1}]},
-            [("warning", "contradicted", "tailrace rejections list")],
+            [("warning", "contradicted", "tailrace findings list")],
+        ),
+        (
+            {"meters": [{"event_name": "jobs", "kind": "formula", "rule": "formula is last"}]},
+            [("critical", "meter_wrong", "tailrace doctor meter-formula")],
+        ),
+        (
+            {"meters": [{"event_name": "jobs", "kind": "archived", "rule": "is archived"}]},
+            [("warning", "meter_wrong", "tailrace doctor meter-active")],
+        ),
+        (
+            {"meters": [{"event_name": "jobs", "kind": "of_a_newer_release", "rule": "?"}]},
+            [("critical", "meter_wrong", "tailrace doctor")],
         ),
         (
             {"held": [{"partition": 3, "why": "unknown catalogue"}]},
@@ -158,7 +170,7 @@ DEAD = {"kind": "dead", "reason": "refused", "count": 1, "cause": "no_meter", "b
             {"waiting": {"lanes_paused": 1}},
             [("warning", "lanes_stopped", "tailrace pause list")],
         ),
-        ({"waiting": {"levels_held": 1}}, [("warning", "levels_held", "tailrace audit")]),
+        ({"waiting": {"levels_held": 1}}, [("warning", "levels_held", "tailrace findings list")]),
         (
             {"waiting": {"cells_to_compare": 1}},
             [("warning", "to_compare", "tailrace reconcile")],
