@@ -20,7 +20,6 @@ from streams.cli.replay_run import Came, Pass, Room, Rules, of_tenants, open_pas
 from streams.cli.replay_told import Told, compare_chunk, read_told
 from streams.cli.topic_read import TopicRead, reading
 from streams.core.catalogue import Catalogue, history_hash
-from streams.core.fact import Series
 from streams.core.identity import log_uuid
 from streams.core.instant import LAST_US
 from streams.core.replay import Compared, Difference, Reach, compare_readings
@@ -283,9 +282,7 @@ class _Run:
             where = f"partition {partition} offset {held.offset}"
             readings = Compared(differences=[Difference("held", where, held.reason, "went on")])
         else:
-            # A cell counts all tenants of its minute, so some tenants' records are no cell.
-            whole = self._tenants is None
-            own = {k: r for k, r in mine.readings.items() if whole or isinstance(k, Series)}
-            readings = compare_readings(own, told.sums, reach)
+            everybody = self._tenants is None
+            readings = compare_readings(mine.readings, told.sums, reach, cells=everybody)
         other = passes[1].came() if len(passes) > 1 else None
         return Part(partition, start, end - 1, reach.whole, told, mine.came(), readings, other)
