@@ -24,12 +24,12 @@ def test_one_to_three_to_one(stack: LiveStack, end: str) -> None:
     write(stack, scattered(f"{end}-b", PART, tenants=24, seed=32), books)
     until("partitions for all three", lambda: all(assigned(w) for w in others), 60)
     write(stack, scattered(f"{end}-c", PART, tenants=24, seed=33), books)
-    show_pending(stack, books)
     for worker in others:
         if end == "kill":
             worker.kill()
         else:
             assert worker.stop() == 0
+    show_pending(stack, books)
     write(stack, scattered(f"{end}-d", PART, tenants=24, seed=34), books)
     await_settled(stack, books, 120)
     assert_exact(stack, books)

@@ -5,7 +5,17 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.attempts import ATTEMPTS, NOT_WHOLE, SENT, UNANSWERED, USED_UP, ask, whole
+from tests.support import witness
+from tests.support.attempts import (
+    ATTEMPTS,
+    NOT_RECORDED,
+    NOT_WHOLE,
+    SENT,
+    UNANSWERED,
+    USED_UP,
+    ask,
+    whole,
+)
 from tests.support.books import (
     Books,
     assert_exact,
@@ -51,7 +61,8 @@ def test_every_bad_answer_at_once(stack: LiveStack) -> None:
         stack.stand_in.arm(**fault, seed=number)
     stack.start_worker("storm", publish_rate_per_s=200)
     write(stack, scattered("storm", EVENTS, seed=41), books)
-    show_pending(stack, books)
+    until("bad answers", lambda: ask(stack, NOT_RECORDED, books) > 0, 60)
+    witness.seen("attempts were answered badly", ask(stack, NOT_RECORDED, books))
     await_settled(stack, books, 150)
     assert_exact(stack, books)
     assert ask(stack, NOT_WHOLE, books) == 0

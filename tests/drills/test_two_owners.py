@@ -13,6 +13,7 @@ import pytest
 
 from streams.engine.fail_stop import ExitCode
 from tests.drills.asked import assert_nothing_lost
+from tests.support import witness
 from tests.support.attempts import NOT_WHOLE, ask
 from tests.support.books import Books, assert_exact, await_settled, scattered, show_pending, write
 from tests.support.live import LiveStack, LiveWorker
@@ -36,9 +37,9 @@ def test_a_second_worker_on_the_same_directory_is_refused(stack: LiveStack) -> N
     first = stack.start_worker("twice", **IMPATIENT)
     write(stack, scattered("twice-dir", EVENTS, seed=61), books)
     until("partitions for the first", lambda: bool(owned(first)), 60)
-    show_pending(stack, books)
     second = stack.start_worker("twice", **IMPATIENT)
     assert second.await_death() == ExitCode.REFUSED
+    witness.seen("worker was refused the directory of another", 1)
     await_settled(stack, books)
     assert_exact(stack, books)
     assert first.alive
@@ -69,13 +70,13 @@ def test_a_second_worker_of_the_same_name_ends_the_first(stack: LiveStack) -> No
 def test_two_owners_of_everything_count_nothing_twice(stack: LiveStack) -> None:
     books = Books()
     write(stack, scattered("owners", EVENTS, seed=64), books)
-    show_pending(stack, books)
     owners = [
         stack.start_worker(f"owner-{group}", group=f"drill-owner-{group}", **IMPATIENT)
         for group in ("a", "b")
     ]
     partitions = set(range(int(stack.facts["settings"]["TAILRACE_PARTITIONS"])))
     until("both to own all", lambda: all(owned(each) == partitions for each in owners), 90)
+    witness.seen("partitions have two owners", len(owned(owners[0]) & owned(owners[1])))
     write(stack, scattered("owners-more", EVENTS, seed=65), books)
     await_settled(stack, books)
     assert_exact(stack, books)

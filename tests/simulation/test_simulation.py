@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from streams.agents.attempt_memory import AttemptMemory
 from tests.simulation import strikes
 from tests.simulation.checks import violations
 from tests.simulation.faults import FAULTS
 from tests.simulation.ledger.rows import Tables
+from tests.simulation.mutants.layers import remember_no_attempt
 from tests.simulation.run import quiet, run_seed
 from tests.simulation.story import TENANTS, write
 from tests.simulation.world import HOUR_S, World
@@ -134,10 +134,7 @@ def test_a_ledger_that_forgot_nothing_but_attempts_is_noticed(new_machines: bool
 
 
 def test_that_is_what_the_memory_of_attempts_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never_asked(_: AttemptMemory) -> bool:
-        return True
-
-    monkeypatch.setattr(AttemptMemory, "stands", never_asked)
+    remember_no_attempt(monkeypatch)
     world = World(2)
     world.run(partial(_restored_in_quiet_hours, new_machines=False))
     assert "unnoticed" in {violation.name for violation in violations(world)}

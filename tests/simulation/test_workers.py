@@ -60,17 +60,55 @@ import sys
 from tests.simulation import checks
 checks.HOUR_US = 1  # the oracle looks for cells that Stripe has not
 from tests.simulation import __main__ as program
-sys.argv = ["simulation", "--seeds", "2", "--workers", "1", "--brief"]
+sys.argv = ["simulation", "--seeds", "2", "--workers", "1", *sys.argv[1:]]
 sys.exit(program.main())
 """
 
 
-def test_a_seed_that_fails_is_named_with_the_command_that_replays_it(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BROKEN], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)},
+def _typed(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=directory, env={"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def test_a_seed_that_fails_is_named_with_the_command_that_replays_it(tmp_path: Path) -> None:
+    done = _typed(tmp_path, "-c", BROKEN)
+    assert done.returncode == 1, done.stderr
+    command = ".venv/bin/python -m tests.simulation --seed 1"
+    assert f"the first of 2 seeds that fail: {command}\n" in done.stdout
+    assert msgspec.json.decode((tmp_path / "build/sim/summary.json").read_bytes())["violations"] > 0
+
+
+def test_a_part_of_what_happens_leaves_the_figures_of_the_whole_alone(tmp_path: Path) -> None:
+    done = _typed(tmp_path, "-c", BROKEN, "--brief")
     assert done.returncode == 1, done.stderr
     command = ".venv/bin/python -m tests.simulation --seed 1 --brief"
-    assert f"the first of 2 seeds that fail: {command}" in done.stdout
-    assert msgspec.json.decode((tmp_path / "build/sim/summary.json").read_bytes())["violations"] > 0
+    assert f"the first of 2 seeds that fail: {command}\n" in done.stdout
+    assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seeds", "0"), "must be a whole number from 1 on, is '0'"),
+        (("--seeds", "-3"), "must be a whole number from 1 on, is '-3'"),
+        (("--workers", "0"), "must be a whole number from 1 on, is '0'"),
+        (("--forced", "nonsense"), "no fault 'nonsense'; there are: "),
+        (("--mutant", "nope"), "no planted bug 'nope'; there are: "),
+    ],
+)
+def test_what_would_prove_nothing_is_refused(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = _typed(tmp_path, "-m", "tests.simulation", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_seed_that_is_fine_says_so(tmp_path: Path) -> None:
+    done = _typed(tmp_path, "-m", "tests.simulation", "--seed", "1", "--brief")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("seed 1 (no faults): ok\n")

@@ -18,6 +18,7 @@ ATTEMPTS: Final = (
     "SELECT count(*) FROM ledger.attempt JOIN ledger.meter_event USING (meter_event_id)"
     " WHERE customer = ANY(%s)"
 )
+NOT_RECORDED: Final = f"{ATTEMPTS} AND outcome <> 'Recorded'"
 UNANSWERED: Final = f"{ATTEMPTS} AND finished_at IS NULL"
 
 

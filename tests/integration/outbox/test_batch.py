@@ -40,6 +40,18 @@ def test_results_come_in_input_order_whatever_the_order_of_keys(writer: Conn) ->
     assert rows[3]["received_at"] == rows[1]["received_at"]
 
 
+def test_equal_keys_of_different_tenants_are_events_of_their_own(writer: Conn, admin: Conn) -> None:
+    """A nightly roll-up names its event by the day, for every tenant alike."""
+    tenants = ("acme", "bolt", "coil")
+    rows = batch(writer, [item("2026-11-30", tenant_id=tenant) for tenant in tenants])
+    assert [row["status"] for row in rows] == ["recorded"] * 3
+    assert len({row["event_id"] for row in rows}) == 3
+    again = batch(writer, [item("2026-11-30", tenant_id=tenant) for tenant in reversed(tenants)])
+    assert [row["status"] for row in again] == ["duplicate"] * 3
+    assert [row["event_id"] for row in again] == [row["event_id"] for row in reversed(rows)]
+    assert [row["payload"]["tenant_id"] for row in outbox_rows(admin)] == list(tenants)
+
+
 def test_it_records_what_single_calls_record(writer: Conn, admin: Conn) -> None:
     rows = batch(
         writer,
