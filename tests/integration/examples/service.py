@@ -50,7 +50,9 @@ class Service:
         assert self.process.stdout is not None
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
-        status, _, rest = self.process.stdout.readline().strip().partition(" ")
+        # Maven resets a terminal's colours before the first line of what it runs.
+        line = self.process.stdout.readline().replace("\x1b[0m", "")
+        status, _, rest = line.strip().partition(" ")
         assert status, f"{self.name} ended: {self.process.poll()}"
         return status, rest
 
