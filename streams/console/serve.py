@@ -63,6 +63,8 @@ def serve(console: Console, place: Place, ready: Callable[[str], None]) -> None:
         ) from error
     with listening:
         port = listening.getsockname()[1]
+        # Bound is not yet open: whoever comes at the word waits in the queue until it serves.
+        listening.listen(config.backlog)
         ready(f"http://{_bracketed(place.host)}:{port}/")
         uvicorn.Server(config).run(sockets=[listening])
 

@@ -26,6 +26,8 @@ _SAYS: Final[Mapping[str, str]] = {
     "error_report_of_unknown_request": "it names a request of ours that this ledger does not know",
     "error_report_without_cells": "it counts errors that can be of nothing that was sent",
 }
+_EVIDENCE: Final = frozenset({"tenant_id", "metric", "window_start", "recorded", "told"})
+"""What a finding about a series says; one that says less is told as it stands."""
 _ENDS: Final = "no amount changes; it is not remarked any more"
 
 
@@ -49,9 +51,9 @@ def told(kind: str, subject: str, detail: Mapping[str, Any]) -> Told:
         subject: what it is unique for.
         detail: its evidence.
     """
-    if kind.startswith(_LEVEL):
+    if kind.startswith(_LEVEL) and detail.keys() >= _EVIDENCE:
         return _series(detail)
-    if kind.startswith(_METER):
+    if kind.startswith(_METER) and "rule" in detail:
         return _meter(kind.removeprefix(_METER), subject, detail)
     says = _SAYS.get(kind, "it contradicts what is recorded")
     return Told(subject, says, _LOOK.get(kind, "tailrace audit"), _ENDS)

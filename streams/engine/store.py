@@ -149,11 +149,14 @@ class Store:
         """
         with _faults(self.path):
             cursor = self._families[family].iter()
-            cursor.seek(start)
-            while cursor.valid():
-                yield cursor.key(), cursor.value()
-                cursor.next()
-            cursor.status()
+            try:
+                cursor.seek(start)
+                while cursor.valid():
+                    yield cursor.key(), cursor.value()
+                    cursor.next()
+                cursor.status()
+            finally:
+                del cursor  # as in `flush`
 
     def recreate(self, family: str) -> None:
         """Empty a family at once, its files included."""
@@ -167,8 +170,10 @@ class Store:
     def flush(self) -> None:
         """Write every memtable to its file."""
         with _faults(self.path):
-            for family in self._families.values():
-                family.flush()
+            # By name: a handle in a variable would live as long as whoever remembers the fault, and
+            # the lock of the directory with it.
+            for name in self._families:
+                self._families[name].flush()
             self._db.flush()
 
     def close(self) -> None:

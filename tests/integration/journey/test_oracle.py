@@ -96,8 +96,14 @@ def test_what_is_planted_is_found(stack: LiveStack) -> None:
         ledger.execute(
             "INSERT INTO ledger.finding (kind, subject, detail) VALUES ('level_differs', 'x', '{}')"
         )
+        ledger.commit()
+        listed = stack.tailrace("findings", "list")
+        assert listed.returncode == 1, listed.stderr
+        assert "level_differs" in listed.stdout
     assert figures(judge(stack, books)) == {"stuck": 1}
     with pytest.raises(AssertionError):
         assert_exact(stack, books, noted={"level_differs": 2})
     assert_exact(stack, books, noted={"level_differs": 1})
     assert_exact(stack, books)
+    with psycopg.connect(stack.facts["ledger_owner_dsn"]) as ledger:
+        ledger.execute("SELECT ledger.clear_finding(finding_id, 'planted') FROM ledger.finding")

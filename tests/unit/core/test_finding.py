@@ -54,3 +54,9 @@ def test_any_other_finding_changes_no_amount(kind: str, says: str, look: str) ->
     assert (words.about, words.look) == ("meter_event 7", look)
     assert says in words.says
     assert words.cleared.startswith("no amount changes")
+
+
+@pytest.mark.parametrize("kind", ["level_differs", "meter_formula"])
+def test_one_without_its_evidence_is_told_as_it_stands(kind: str) -> None:
+    words = told(kind, "something", {})
+    assert (words.about, words.says) == ("something", "it contradicts what is recorded")

@@ -269,12 +269,13 @@ def test_a_table_deleted_while_it_is_open_is_damage_and_its_place_is_free(tables
     settle(table, settlement(0, 9))
     shutil.rmtree(table.path)
     settle(table, settlement(10, 19))  # into files that nobody can find any more
-    with pytest.raises(StateDamaged, match="No such file"):
+    with pytest.raises(StateDamaged, match="No such file") as fault:
         table.flush()
     table.close()
     assert quarantine(table.path, "deleted") is None
     again = tables.open()
     assert (again.applied, again.meta.complete) == (-1, False)
+    assert fault.value.__traceback__, "whoever remembers the fault keeps no handle, nor the lock"
 
 
 @pytest.mark.parametrize("field", ["levels", "unsent"])
