@@ -52,6 +52,7 @@ def pytest_runtest_makereport(
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedStack]:
     with SharedStack(tmp_path_factory.mktemp("drills")) as keeper:
         yield keeper
+        keeper.judge_again()
 
 
 @pytest.fixture

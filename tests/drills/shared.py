@@ -10,6 +10,7 @@ import requests
 
 from sandbox import control
 from sandbox.paths import Paths
+from tests.drills.asked import assert_nothing_lost
 from tests.support import witness
 from tests.support.live import LiveStack, live_stack
 from tests.support.stack import StackError
@@ -76,6 +77,22 @@ class SharedStack:
             self._give_up()
         else:
             self._stack.stop_workers()
+
+    def judge_again(self) -> None:
+        """Judges the books of every drill once more: a later one may have changed an earlier one's.
+
+        What is still on its way is read first, by one more worker.
+
+        Raises:
+            AssertionError: some books are not any more what they were when their drill ended.
+        """
+        stack = self._stack
+        if stack is None or not stack.judges or fault_of(stack):
+            return
+        stack.start_worker("last")
+        assert_nothing_lost(stack)
+        for judge in stack.judges.values():
+            judge()
 
     def _give_up(self) -> None:
         self._stack = None

@@ -281,4 +281,18 @@ def judge(
     verdict = compare(books.expected(dead), seen, by_hour=by_hour)
     witness.judged(books, verdict)
     _progress(stack, books)
+    stack.judges[id(books)] = lambda: assert_still_exact(stack, books, dead, by_hour=by_hour)
     return verdict
+
+
+def assert_still_exact(
+    stack: LiveStack, books: Books, decided: Mapping[str, int], *, by_hour: bool
+) -> None:
+    """Whatever was done to the stack since these books were judged has changed nothing of them.
+
+    Raises:
+        AssertionError: with every difference.
+    """
+    seen = read(stack, books.tenants, redriven=decided.get("refused", 0))
+    verdict = compare(books.expected(decided), seen, by_hour=by_hour)
+    assert verdict.exact, "\n".join(("judged once more:", str(verdict), *verdict.differences))

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +126,8 @@ class LiveStack:
     workers: list[LiveWorker] = field(default_factory=list)
     owners: dict[str, object] = field(default_factory=dict)
     """Who writes down what of a tenant: two that shared one would judge each other's usage."""
+    judges: dict[int, Callable[[], object]] = field(default_factory=dict)
+    """By books, how they were judged last: what comes later may change them once more."""
     expected_findings: set[int] = field(default_factory=set)
     """Contradictions in the ledger that a test has provoked on purpose, and accounted for."""
 

@@ -1,7 +1,8 @@
 """Drills share a stack while it is sound, and nothing that one leaves behind reaches the next."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ class FakeStack:
         self.directory = directory
         self.fault = ""
         self.calls: list[str] = []
+        self.judges: dict[int, Callable[[], object]] = {}
 
     @property
     def stand_in(self) -> "FakeStack":
@@ -31,6 +33,9 @@ class FakeStack:
 
     def stop_workers(self) -> None:
         self.calls.append("workers stopped")
+
+    def start_worker(self, name: str) -> None:
+        self.calls.append(f"worker {name}")
 
 
 @pytest.fixture
@@ -46,6 +51,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[FakeStack]:
 
     monkeypatch.setattr(shared, "live_stack", live_stack)
     monkeypatch.setattr(shared, "fault_of", lambda stack: stack.fault)
+    monkeypatch.setattr(
+        shared, "assert_nothing_lost", lambda stack: stack.calls.append("all that was left is read")
+    )
     return found
 
 
@@ -109,3 +117,22 @@ def test_a_stack_that_cannot_even_be_stopped_keeps_nobody_from_the_next(
             stacks.clear(broken=True)
         stacks.sound()
         assert len(made) == 1
+
+
+def test_all_books_are_judged_once_more_when_nothing_is_on_its_way(
+    made: list[FakeStack], tmp_path: Path
+) -> None:
+    with SharedStack(tmp_path) as stacks:
+        stacks.judge_again()
+        assert made == []
+        stacks.sound()
+        stacks.judge_again()
+        assert made[0].calls == []
+
+        made[0].judges = {number: partial(made[0].calls.append, f"{number}") for number in (1, 2)}
+        stacks.judge_again()
+        assert made[0].calls == ["worker last", "all that was left is read", "1", "2"]
+
+        made[0].fault = "not ready: kafka"
+        stacks.judge_again()
+        assert len(made[0].calls) == 4
