@@ -62,6 +62,9 @@ def audit(
     partition is a finding too; what waits there is not judged. Records that a person decided to
     skip are listed; what is lost because of that says so, until somebody says which usage it was
     (`tailrace held name`): it is skipped then, not billed, and not lost.
+
+    Compared are identities, digests of their contents, and sums of what was counted. That each
+    window adds up exactly its events, `tailrace statement` proves for a tenant and a month.
     """
     stack = resolve(directory)
     stack.need("source_dsn", "ledger_dsn")
