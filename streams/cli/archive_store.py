@@ -2,13 +2,12 @@
 
 import shutil
 from dataclasses import dataclass
-from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from streams.cli.errors import UnavailableError, UsageProblemError
-from streams.cli.export_files import READ_BYTES, arrow
+from streams.cli.export_files import READ_BYTES, arrow, hashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,15 @@ class ArchiveStore:
         Raises:
             UnavailableError: nobody answers there.
         """
-        digest = sha256()
         try:
             with self.files.open_input_stream(f"{self.base}/{path}") as read:
-                while part := read.read(READ_BYTES):
-                    digest.update(part)
+                return hashed(read)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise UnavailableError(
                 f"the archive cannot be read: {error}", fix="check `--out`, then repeat"
             ) from error
-        return digest.hexdigest()
 
     @property
     def _is_folder(self) -> bool:

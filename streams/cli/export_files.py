@@ -193,10 +193,15 @@ def _settle(waiting: Path, path: Path) -> None:
 
 def digest_of(path: Path) -> str:
     """SHA-256 of a file, in hex."""
-    digest = sha256()
     with path.open("rb") as file:
-        while part := file.read(READ_BYTES):
-            digest.update(part)
+        return hashed(file)
+
+
+def hashed(read: IO[bytes]) -> str:
+    """SHA-256 of what is left to read, in hex."""
+    digest = sha256()
+    while part := read.read(READ_BYTES):
+        digest.update(part)
     return digest.hexdigest()
 
 
