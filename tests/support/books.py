@@ -277,22 +277,18 @@ def judge(
     """
     assert books.uses, "a verdict on books in which nothing was recorded proves nothing"
     dead = {reason: number for reason, number in (decided or {}).items() if number}
-    seen = read(stack, books.tenants, redriven=dead.get("refused", 0))
-    verdict = compare(books.expected(dead), seen, by_hour=by_hour)
+
+    def look() -> Verdict:
+        seen = read(stack, books.tenants, redriven=dead.get("refused", 0))
+        return compare(books.expected(dead), seen, by_hour=by_hour)
+
+    def still_exact() -> None:
+        """Whatever was done to the stack since then has changed nothing of these books."""
+        later = look()
+        assert later.exact, "\n".join(("judged once more:", str(later), *later.differences))
+
+    verdict = look()
     witness.judged(books, verdict)
     _progress(stack, books)
-    stack.judges[id(books)] = lambda: assert_still_exact(stack, books, dead, by_hour=by_hour)
+    stack.judges[id(books)] = still_exact
     return verdict
-
-
-def assert_still_exact(
-    stack: LiveStack, books: Books, decided: Mapping[str, int], *, by_hour: bool
-) -> None:
-    """Whatever was done to the stack since these books were judged has changed nothing of them.
-
-    Raises:
-        AssertionError: with every difference.
-    """
-    seen = read(stack, books.tenants, redriven=decided.get("refused", 0))
-    verdict = compare(books.expected(decided), seen, by_hour=by_hour)
-    assert verdict.exact, "\n".join(("judged once more:", str(verdict), *verdict.differences))
