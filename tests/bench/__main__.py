@@ -4,7 +4,8 @@ Starts a sandbox of its own, writes the workload, lets the contenders run one af
 rounds, and stops everything. Writes build/bench/summary.json and summary.md. Exit code 0 if every
 contender was exact, 1 otherwise: a goal that is not met is reported, and is no error.
 
-`python -m tests.bench drain`: how fast a backlog of meter events reaches the stand-in.
+`python -m tests.bench measures`: what the race does not measure, each also alone by its name:
+`state`, `recovery`, `drain`, `facts`, `latency`, `scaling`; `python -m tests.bench NAME --help`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streams import topics
-from tests.bench import drain, report
+from tests.bench import report
 from tests.bench.contender import Heat
 from tests.bench.contenders import CONTENDERS, NaiveFaust
+from tests.bench.measures import COMMANDS
 from tests.bench.oracle import Tally, tally
 from tests.bench.race import Figures, heat
 from tests.bench.stack import BenchError, Stack, running
@@ -41,8 +43,6 @@ DEADLINE_S: Final = 240.0
 def main() -> int:
     """The whole benchmark."""
     asked = _arguments()
-    # Also when it is told to end, the sandbox and the contender are stopped on the way out.
-    signal.signal(signal.SIGTERM, _stop)
     began_s = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="tailrace-bench-"))
     try:
@@ -153,6 +153,8 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["drain"]:
-        sys.exit(drain.main(sys.argv[2:]))
+    # Also when it is told to end, a sandbox and what runs beside it are stopped on the way out.
+    signal.signal(signal.SIGTERM, _stop)
+    if (named := "".join(sys.argv[1:2])) in COMMANDS:
+        sys.exit(COMMANDS[named](sys.argv[2:]))
     sys.exit(main())
