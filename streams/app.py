@@ -41,6 +41,9 @@ from streams.settings import Settings
 
 FOR_EVER_US: Final = 1 << 62
 """No skew cutoff is known for the series: it is kept."""
+ENTRIES_GATHER_S: Final = 0.05
+"""Between an event that is an entry of its own and the telling of it: partitions tell one after the
+other, so a round should serve many."""
 log = structlog.get_logger("worker")
 
 
@@ -213,11 +216,16 @@ class Service:
         parts, pause_s = self._running, self.settings.facts_interval_ms / 1_000
         while True:
             memories = memories_of(parts.feeder.tables.values())
-            await parts.facts.send(memories)
+            events = await parts.facts.send(memories)
+            if events:
+                parts.publisher.wake()
             self._forget_closed(parts, memories)
             await parts.holds.report(parts.feeder.held)
             self._resume_waiting(parts)
-            await asyncio.sleep(pause_s)
+            if events is None:  # whoever rings cannot bring the ledger back
+                await asyncio.sleep(pause_s)
+            else:
+                await parts.admitter.entries.rest(pause_s, min(pause_s, ENTRIES_GATHER_S))
 
     def _forget_closed(self, parts: Parts, memories: list[PartitionMemory]) -> None:
         """State stays as large as the horizon, however long the worker lives."""

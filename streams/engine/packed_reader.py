@@ -10,7 +10,7 @@ from streams.engine.log_reader import Cancelled, LogReader
 from streams.engine.packed import PackedRecord, decode
 from streams.engine.settlement import ID_BYTES
 
-_GROUP_ID_BYTES: Final = 20_000 * ID_BYTES
+_GROUP_ID_BYTES: Final = 50_000 * ID_BYTES
 _GROUP_RECORDS: Final = 2_000
 
 Group = tuple[list[PackedRecord], int]

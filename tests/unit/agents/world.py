@@ -137,6 +137,8 @@ class Life:
         self.held: str | None = None
         self.refused: list[ChunkRefused] = []
         self.noted: list[HeldRecord] = []
+        self.told: list[int | None] = []
+        """What each round of facts came to."""
         self.outputs = Outputs(world.broker, world.effects)
         self.producer = PackedProducer(world.broker, world.effects)
         self.book = CatalogueBook(world.ledger, world.clock)
@@ -221,7 +223,7 @@ class Life:
         """One round of facts; never two at once, as in the worker's loop."""
         if not self._telling:
             self._telling = True
-            await self.sender.send([memory_of(self.table)])
+            self.told.append(await self.sender.send([memory_of(self.table)]))
             self._telling = False
 
     async def work(self, sizes: Sequence[int]) -> None:

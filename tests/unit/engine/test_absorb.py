@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as configured
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from streams.engine import generations as gen
 from streams.engine.absorb import MergeRules, absorb
@@ -225,6 +226,30 @@ def test_the_earlier_offset_wins_wherever_the_later_one_lies(tables: Tables) -> 
     absorb(table, [packed(LOG, late)], RULES, 1)
     absorb(table, [packed(LOG, early)], RULES, 2)
     assert table.seen([id_of("x")]) == [number(0)]
+
+
+def test_an_id_that_two_owners_put_into_two_generations_stays_with_the_earlier_offset(
+    tables: Tables,
+) -> None:
+    """Behind the table's end nothing is looked up there, but still among what is read."""
+    table = fresh_table(tables)
+    absorb(table, [packed(LOG, settlement(0, 3, at_ms=WIDTH_MS))], RULES, 1)
+    late = settlement(5, 6, at_ms=3 * WIDTH_MS, seen=[(id_of("x"), number(6))])
+    early = settlement(4, 5, at_ms=2 * WIDTH_MS, seen=[(id_of("x"), number(5))])
+    absorb(table, [packed(LOG, late), packed(LOG, early)], RULES, 3)
+    assert table.seen([id_of("x")]) == [number(5)]
+    assert sum(generation.ids for generation in table.meta.generations) == 5
+
+
+def test_what_an_earlier_log_left_is_looked_up_although_it_lies_at_no_offset(
+    tables: Tables,
+) -> None:
+    table = fresh_table(tables)
+    mine = packed(LOG, settlement(0, 0, seen=[(id_of("x"), number(7))]))
+    before = settlement(0, 0, seen=[(id_of("x"), number(3))], levels=[], unsent=[])
+    absorb(table, [replace(packed(LOG, before), first=-1, last=-1, anchor=b"")], RULES, 1)
+    absorb(table, [mine], RULES, 2)
+    assert table.seen([id_of("x")]) == [number(3)]
 
 
 def test_ids_of_forgotten_generations_only_raise_the_floor(tables: Tables) -> None:
