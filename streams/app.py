@@ -41,9 +41,6 @@ from streams.settings import Settings
 
 FOR_EVER_US: Final = 1 << 62
 """No skew cutoff is known for the series: it is kept."""
-ENTRIES_GATHER_S: Final = 0.05
-"""Between an event that is an entry of its own and the telling of it: partitions tell one after the
-other, so a round should serve many."""
 log = structlog.get_logger("worker")
 
 
@@ -216,16 +213,12 @@ class Service:
         parts, pause_s = self._running, self.settings.facts_interval_ms / 1_000
         while True:
             memories = memories_of(parts.feeder.tables.values())
-            events = await parts.facts.send(memories)
-            if events:
+            if told := await parts.facts.send(memories):
                 parts.publisher.wake()
             self._forget_closed(parts, memories)
             await parts.holds.report(parts.feeder.held)
             self._resume_waiting(parts)
-            if events is None:  # whoever rings cannot bring the ledger back
-                await asyncio.sleep(pause_s)
-            else:
-                await parts.admitter.entries.rest(pause_s, min(pause_s, ENTRIES_GATHER_S))
+            await parts.admitter.entries.rest(pause_s, deaf=told is None)
 
     def _forget_closed(self, parts: Parts, memories: list[PartitionMemory]) -> None:
         """State stays as large as the horizon, however long the worker lives."""
@@ -295,8 +288,7 @@ class Service:
         yield from partition_samples(parts.feeder.tables, parts.feeder.held)
         yield "usage_fact_batches_total", None, facts.batches
         yield "usage_refused_readings_total", None, facts.refused_readings
-        failures = facts.ledger_failures + publish.ledger_failures
-        yield "usage_ledger_failures_total", None, failures
+        yield "usage_ledger_failures_total", None, facts.ledger_failures + publish.ledger_failures
         yield "usage_ledger_went_back", None, int(self._ledger_went_back())
         yield "usage_catalogue_age_seconds", None, parts.book.age_s()
         yield from publish_samples(publish)

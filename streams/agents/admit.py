@@ -70,7 +70,7 @@ class Admitter:
         self._home = home
         self._note_held = note_held
         self.figures = AdmitFigures()
-        self.entries = Bell()
+        self.entries = Bell(clock.elapsed_s)
         """Rung when state holds an event that is an entry of its own: somebody waits for it."""
 
     async def admit(self, chunk: Chunk) -> None:

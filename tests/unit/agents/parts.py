@@ -68,7 +68,7 @@ class Feeder:
 class Admitter:
     def __init__(self) -> None:
         self.figures = AdmitFigures()
-        self.entries = Bell()
+        self.entries = Bell(lambda: 0.0)
         self.error: BaseException | None = None
         self.taken: list[object] = []
         self.asked = asyncio.Event()
