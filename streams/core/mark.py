@@ -23,6 +23,11 @@ def encode_mark(content: bytes, verdict_class: str, offset: int) -> bytes:
     return _MARK.pack(_CODES[verdict_class], offset, content)
 
 
+def from_version_1(mark: bytes) -> bytes:
+    """A mark as packed records of version 1 have it, with the content first, as it is now."""
+    return mark[8:] + mark[:8]
+
+
 def content_of(mark: bytes) -> bytes:
     """The half of the content digest that is remembered."""
     return mark[9:]

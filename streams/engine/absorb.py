@@ -29,6 +29,8 @@ class MergeRules:
     """For ids: the one with the earlier source offset."""
     merge_level: Choose
     """For levels: the one with the greater count."""
+    from_version_1: Callable[[bytes], bytes]
+    """For ids: the value as packed records of version 1 have it → as it is now."""
 
 
 @dataclass(slots=True)

@@ -162,16 +162,18 @@ class Store:
         ordered = sorted(pairs)
         if not ordered:
             return
-        path = str(self.path / _LOADED)
+        path = self.path / _LOADED
         how = IngestExternalFileOptions()
         how.set_move_files(True)
         with _faults(self.path):
             writer = SstFileWriter(self._options(walked=not self._kinds[family]))
-            writer.open(path)
+            # One that could not be removed may be the very file of those loaded before.
+            path.unlink(missing_ok=True)
+            writer.open(str(path))
             for key, value in ordered:
                 writer[key] = value
             writer.finish()
-            self._families[family].ingest_external_file([path], how)
+            self._families[family].ingest_external_file([str(path)], how)
 
     def walk(self, family: str, start: bytes = b"") -> Iterator[Pair]:
         """Pairs of a family in key order, from `start`.

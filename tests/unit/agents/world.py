@@ -21,7 +21,7 @@ from streams.agents.memory import memory_of
 from streams.core.fact import FactBatch
 from streams.core.identity import log_uuid
 from streams.core.level import newer
-from streams.core.mark import earlier
+from streams.core.mark import earlier, from_version_1
 from streams.core.orders import HeldRecord
 from streams.crash_points import CrashAt, never
 from streams.engine.absorb import MergeRules
@@ -107,7 +107,9 @@ class World:
                 directory=DataDirectory(self.root),
                 width_ms=self.width_ms,
                 reach_back_ms=self.reach_back_ms,
-                rules=MergeRules(pick_seen=earlier, merge_level=newer),
+                rules=MergeRules(
+                    pick_seen=earlier, merge_level=newer, from_version_1=from_version_1
+                ),
                 consumer=lambda: Consumer(self.broker),  # type: ignore[arg-type,return-value]  # its reading half
                 inquiry=TopicInquiry(Admin(self.broker), self.clock.elapsed_s, patience_s=1),
                 cache=self._cache,
