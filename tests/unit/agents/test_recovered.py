@@ -1,4 +1,4 @@
-"""What a worker makes of a disk that it did not leave in order itself: half rebuilt, or older."""
+"""What a worker makes of state that it did not leave in order: half rebuilt, or older."""
 
 import shutil
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
 
 from streams.core import admission
@@ -17,6 +18,7 @@ from streams.engine.store import Store
 from streams.engine.table import PartitionTable
 from tests.support.events import Record, canary, conflict, correction, log_of, usage
 from tests.unit.agents.checks import check_end, check_state
+from tests.unit.agents.outside import Consumer
 from tests.unit.agents.world import Life, World
 
 Patch = pytest.MonkeyPatch
@@ -200,3 +202,29 @@ async def test_state_that_is_misread_is_caught(
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         await upgraded(tmp_path, monkeypatch, disk_kept=True)
+
+
+# -- while Kafka has other things to do ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER, KafkaError.NOT_LEADER_FOR_PARTITION]
+)
+async def test_a_broker_that_a_client_has_just_dropped_is_asked_again(
+    tmp_path: Path, monkeypatch: Patch, code: int
+) -> None:
+    world = await settled(tmp_path, LOG)
+    refusals = [KafkaException(KafkaError(code))]
+    ask = Consumer.get_watermark_offsets
+
+    def asked(self: Consumer, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        if refusals:
+            raise refusals.pop()
+        return ask(self, *args, **kwargs)
+
+    monkeypatch.setattr(Consumer, "get_watermark_offsets", asked)
+    monkeypatch.setattr(recovery, "_RETRY_PAUSE_S", 0.0)
+    table = world.recovered()
+    check_state(world, table)
+    table.close()
+    assert not refusals
