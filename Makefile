@@ -49,5 +49,5 @@ drill: sync ## every fault on the real stack, then 10,000 seeds of the simulatio
 
 bench: sync ## speed beside what people would use instead, in one run
 	$(BIN)/python -m tests.bench
-	$(BIN)/python -m tests.bench drain
+	$(BIN)/python -m tests.bench measures
 	@$(BIN)/python -m tests.bench goals

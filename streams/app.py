@@ -216,11 +216,12 @@ class Service:
         parts, pause_s = self._running, self.settings.facts_interval_ms / 1_000
         while True:
             memories = memories_of(parts.feeder.tables.values())
-            await parts.facts.send(memories)
+            if told := await parts.facts.send(memories):
+                parts.publisher.wake()
             self._forget_closed(parts, memories)
             await parts.holds.report(parts.feeder.held)
             self._resume_waiting(parts)
-            await asyncio.sleep(pause_s)
+            await parts.admitter.entries.rest(pause_s, deaf=told is None)
 
     def _forget_closed(self, parts: Parts, memories: list[PartitionMemory]) -> None:
         """State stays as large as the horizon, however long the worker lives."""
@@ -282,9 +283,8 @@ class Service:
 
     def samples(self) -> Iterator[Sample]:
         """The figures behind /metrics."""
-        if self.parts is None:
+        if (parts := self.parts) is None:
             return
-        parts = self.parts
         facts, publish = parts.facts.figures, parts.publisher.figures
         yield from admit_samples(parts.admitter.figures)
         yield from partition_samples(parts.feeder.tables, parts.feeder.held)

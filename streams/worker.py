@@ -43,7 +43,7 @@ from streams.app import Parts, Resource, Service
 from streams.core.identity import log_uuid, topic_id_of
 from streams.core.instant import HOUR_US, wire_text
 from streams.core.level import newer
-from streams.core.mark import earlier
+from streams.core.mark import earlier, from_version_1
 from streams.crash_points import CrashAt, crash_at, never
 from streams.engine.absorb import MergeRules
 from streams.engine.before import Told
@@ -107,7 +107,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     feeder = Feeder(
         engine,
         Hooks(
-            rules=MergeRules(pick_seen=earlier, merge_level=newer),
+            rules=MergeRules(pick_seen=earlier, merge_level=newer, from_version_1=from_version_1),
             acknowledged=lambda log_id: _acknowledged(loop, ledger, log_id),
             clock=clock.elapsed_s,
             wall=lambda: wire_text(clock.now_us()),

@@ -14,6 +14,7 @@ import structlog
 
 from streams import topics
 from streams.adapters.clock import Clock
+from streams.agents.bell import Bell
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.holds import record_held
 from streams.agents.memory import PartitionMemory, memory_of
@@ -21,6 +22,7 @@ from streams.core import fact_codec
 from streams.core.admission import decide
 from streams.core.catalogue import Catalogue
 from streams.core.decided import AwaitFresh, Decided, Hold, Place
+from streams.core.fact import EventFact
 from streams.core.identity import log_uuid
 from streams.core.level import encode_key, encode_reading
 from streams.core.orders import HeldRecord
@@ -68,6 +70,8 @@ class Admitter:
         self._home = home
         self._note_held = note_held
         self.figures = AdmitFigures()
+        self.entries = Bell(clock.elapsed_s)
+        """Rung when state holds an event that is an entry of its own: somebody waits for it."""
 
     async def admit(self, chunk: Chunk) -> None:
         """Settles the chunk, or as much of it as may be decided now.
@@ -140,6 +144,8 @@ class Admitter:
         self.figures.chunks += 1
         self.figures.records += decided.last - chunk.first + 1
         self.figures.verdicts.update(decided.counts)
+        if any(isinstance(fact, EventFact) for _, fact in decided.facts):
+            self.entries.ring()
 
     async def _produce(self, decided: Decided) -> None:
         try:

@@ -40,7 +40,8 @@ class FactFigures:
     """Counts since the start, for metrics and the status line."""
 
     batches: int = 0
-    facts: int = 0
+    events: int = 0
+    """Of them those that are entries of their own."""
     refused_readings: int = 0
     ledger_failures: int = 0
     went_back: str | None = None
@@ -99,17 +100,20 @@ class FactSender:
                 self._compared[memory.table.log.partition] = memory.table
         return not behind
 
-    async def send(self, memories: Sequence[PartitionMemory]) -> None:
+    async def send(self, memories: Sequence[PartitionMemory]) -> int | None:
         """One round over all partitions that this worker owns now.
+
+        Returns the number of events among what was told; None where the ledger did not take all.
 
         A table that was just read is compared first: telling would move a restored ledger past what
         it has forgotten, and nobody would notice.
         """
         if self.figures.went_back is not None or not all(map(self._is_compared, memories)):
             await self.check(memories)
+        before = self.figures.events
         for memory in filter(self._is_compared, memories):
             if self.figures.went_back is not None:
-                return
+                return None
             try:
                 while await self._send_one(memory):
                     pass
@@ -118,7 +122,8 @@ class FactSender:
             except LedgerUnavailableError as error:
                 self.figures.ledger_failures += 1
                 log.warning("ledger_unavailable", doing="facts", error=str(error))
-                return
+                return None
+        return self.figures.events - before
 
     def _is_compared(self, memory: PartitionMemory) -> bool:
         return self._compared.get(memory.table.log.partition) is memory.table
@@ -132,6 +137,7 @@ class FactSender:
         match answer:
             case Applied():
                 self.figures.batches += 1
+                self.figures.events += len(collected.batch.events)
                 self.figures.refused_readings += answer.findings
                 memory.acknowledge(collected.batch.position, collected.told, collected.keys)
             case WentBack():

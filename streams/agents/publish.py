@@ -154,11 +154,8 @@ class Publisher:
         """Until it is worth looking again.
 
         That is when a lane that is lent has come back; with a backlog when half of them have, so
-        that one claim serves many.
+        that one claim serves many. Or when there is more to send.
         """
-        if self._lent == 0 and not self._finished.is_set():
-            await asyncio.sleep(pause_s)
-            return
         back = self._half_back if self._backlog else self._finished
         # Not `wait_for`: Python 3.11's forgets a cancellation that meets what it waited for.
         with contextlib.suppress(TimeoutError):
@@ -166,6 +163,11 @@ class Publisher:
                 await back.wait()
         # A moment for others to come back too: one claim for many lanes.
         await asyncio.sleep(GATHER_S)
+
+    def wake(self) -> None:
+        """There are new entries in the ledger: a rest ends now."""
+        self._finished.set()
+        self._half_back.set()
 
     async def publish(self, lent: Lent) -> None:
         """One claimed lane to its settlement; keeps the settlement until the ledger has it.

@@ -1,4 +1,8 @@
-"""Packed records → a table: union of ids, greater levels, unacknowledged facts, in one write."""
+"""Packed records → a table: union of ids, greater levels, unacknowledged facts, in one write.
+
+A table that is still being rebuilt is loaded in bulk instead: it is thrown away when this is not
+finished, so its ids need not come in one step with the rest.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +29,8 @@ class MergeRules:
     """For ids: the one with the earlier source offset."""
     merge_level: Choose
     """For levels: the one with the greater count."""
+    from_version_1: Callable[[bytes], bytes]
+    """For ids: the value as packed records of version 1 have it → as it is now."""
 
 
 @dataclass(slots=True)
@@ -57,7 +63,11 @@ def absorb(
     current = table.generation_at(log_time_ms)
     merge = _fold(table, records, rules, current)
     table.forget(current)
-    fresh_ids, conflicts = _against_table(table, merge, rules)
+    # Whoever settled what lies behind the table's end had looked for each id in all before it: so
+    # none of these can be in the table, and looking for a million of them takes its time.
+    is_behind = min(record.first for record in records) > meta.applied >= 0
+    fresh_ids, conflicts = _against_table(table, merge, rules, look=not is_behind)
+    in_bulk = not (meta.complete or conflicts)
     held_pinned = table.held(PINNED, merge.pinned)
     pinned = _chosen(held_pinned, merge.pinned, rules.pick_seen)
     held_levels = table.held(LEVELS, merge.levels)
@@ -83,12 +93,14 @@ def absorb(
         for key in conflicts:
             for slot in range(gen.KEPT):
                 write.delete(seen_family(slot), [key])
-        for number, ids in fresh_ids.items():
+        for number, ids in ({} if in_bulk else fresh_ids).items():
             write.put(seen_family(gen.slot_of(number)), list(ids.items()))
         write.put(PINNED, list(pinned.items()))
         write.put(LEVELS, list(levels.items()))
         write.put(UNSENT, [(key, merge.unsent[key]) for key in unsent])
 
+    if in_bulk:
+        _load(table, fresh_ids)
     # An incomplete table is thrown away at the next start, so its writes need no log.
     table.replace(fill, after, durable=meta.complete)
     table.absorbed(levels)
@@ -128,9 +140,18 @@ def _noted(
 
 
 def _against_table(
-    table: PartitionTable, merge: _Merge, rules: MergeRules
+    table: PartitionTable, merge: _Merge, rules: MergeRules, *, look: bool
 ) -> tuple[dict[int, dict[bytes, bytes]], list[bytes]]:
-    """Ids to write by generation, and those of them to remove from wherever they lie now."""
+    """Ids to write by generation, and those of them to remove from wherever they lie now.
+
+    Args:
+        table: where they may lie.
+        merge: what was read.
+        rules: how values of one key become one.
+        look: False where none of them can be in the table.
+    """
+    if not look and len(merge.ids) == 1:
+        return merge.ids, []
     conflicts: list[bytes] = []
     fresh: dict[int, dict[bytes, bytes]] = {}
     taken: dict[bytes, int] = {}
@@ -138,7 +159,8 @@ def _against_table(
         ids = merge.ids[number]
         keys = list(ids)
         fresh[number] = {}
-        for key, held in zip(keys, table.seen(keys), strict=True):
+        known = table.seen(keys) if look else [None] * len(keys)
+        for key, held in zip(keys, known, strict=True):
             value = ids[key]
             if key in taken:
                 value = rules.pick_seen(fresh[taken[key]].pop(key), value)
@@ -150,6 +172,11 @@ def _against_table(
             fresh[number][key] = value
             taken[key] = number
     return fresh, conflicts
+
+
+def _load(table: PartitionTable, fresh: dict[int, dict[bytes, bytes]]) -> None:
+    for number, ids in fresh.items():
+        table.load(seen_family(gen.slot_of(number)), ids.items())
 
 
 def _chosen(

@@ -12,6 +12,8 @@ _PASSING: Final = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
+        # A client has dropped the broker it was asking: for a while nobody knew of it.
+        KafkaError._DESTROY_BROKER,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.LEADER_NOT_AVAILABLE,

@@ -1,6 +1,6 @@
 """A settled chunk ⇄ one packed record of the admit log: the state's own changelog."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -9,8 +9,8 @@ from streams.engine.errors import PackedRecordDamaged, UnknownPackedVersion
 from streams.engine.log import LogId
 from streams.engine.settlement import ID_BYTES, Pair, Settlement
 
-VERSION: Final = 1
-"""Version this release writes and reads."""
+VERSION: Final = 2
+"""Version this release writes; it reads version 1 too, which lays values of ids out otherwise."""
 _MAGIC: Final = b"TP"
 
 
@@ -110,8 +110,12 @@ def encode(record: PackedRecord) -> bytes:
     return _MAGIC + bytes((VERSION,)) + _encoder.encode(record)
 
 
-def decode(data: bytes) -> PackedRecord:
+def decode(data: bytes, from_version_1: Callable[[bytes], bytes]) -> PackedRecord:
     """Read a packed record.
+
+    Args:
+        data: its bytes.
+        from_version_1: the value of an id as version 1 has it → as it is now.
 
     Raises:
         UnknownPackedVersion: a newer release wrote it; upgrade this worker.
@@ -122,9 +126,9 @@ def decode(data: bytes) -> PackedRecord:
             f"packed record starts with {data[:3].hex() or 'nothing'}, not with "
             f"{_MAGIC.hex()}: something else writes to the packed log"
         )
-    if data[2] != VERSION:
+    if not 1 <= data[2] <= VERSION:
         raise UnknownPackedVersion(
-            f"packed record has version {data[2]}, this release reads version {VERSION}: "
+            f"packed record has version {data[2]}, this release reads versions 1 to {VERSION}: "
             "upgrade this worker, then restart it"
         )
     try:
@@ -141,7 +145,15 @@ def decode(data: bytes) -> PackedRecord:
                 f"packed record: {name}: {len(ids)} bytes of ids do not match "
                 f"{len(values)} bytes of values"
             )
-    return record
+    return _converted(record, from_version_1) if data[2] == 1 else record
+
+
+def _converted(record: PackedRecord, convert: Callable[[bytes], bytes]) -> PackedRecord:
+    return msgspec.structs.replace(
+        record,
+        values=b"".join([convert(value) for _, value in record.seen()]),
+        pinned_values=b"".join([convert(value) for _, value in record.pinned()]),
+    )
 
 
 def _pack(pairs: Sequence[Pair]) -> tuple[bytes, bytes]:

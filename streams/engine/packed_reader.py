@@ -8,9 +8,10 @@ from streams.engine.errors import ForeignPackedRecord
 from streams.engine.log import LogId
 from streams.engine.log_reader import Cancelled, LogReader
 from streams.engine.packed import PackedRecord, decode
+from streams.engine.recovery_needs import Recovery
 from streams.engine.settlement import ID_BYTES
 
-_GROUP_ID_BYTES: Final = 20_000 * ID_BYTES
+_GROUP_ID_BYTES: Final = 50_000 * ID_BYTES
 _GROUP_RECORDS: Final = 2_000
 
 Group = tuple[list[PackedRecord], int]
@@ -21,9 +22,10 @@ class PackedReader:
     """Reads one partition of the packed log."""
 
     def __init__(
-        self, reader: LogReader, topic: str, log: LogId, cancelled: Cancelled, before: Before
+        self, reader: LogReader, needs: Recovery, log: LogId, cancelled: Cancelled, before: Before
     ) -> None:
-        self.topic = topic
+        self.topic = needs.packed_topic
+        self._from_version_1 = needs.rules.from_version_1
         self._before = before
         self._reader = reader
         self._log = log
@@ -49,7 +51,7 @@ class PackedReader:
         for batch in self._reader.read(self.topic, partition, start, end, self._cancelled):
             for message in batch:
                 at = (message.offset() or 0) + 1
-                record = self._own(decode(message.value() or b""))
+                record = self._own(decode(message.value() or b"", self._from_version_1))
                 if record is None:
                     continue
                 group.append(record)

@@ -88,9 +88,7 @@ class _Attempt:
         self._packed_id = self._life(recovery.packed_topic)
         self._acknowledged = recovery.acknowledged(self._log)
         self._before = Before(recovery.before(self._log))
-        self._packed = PackedReader(
-            reader, recovery.packed_topic, self._log, cancelled, self._before
-        )
+        self._packed = PackedReader(reader, recovery, self._log, cancelled, self._before)
 
     def run(self) -> PartitionTable:
         table = self._opened()

@@ -10,7 +10,7 @@ from streams.engine import generations as gen
 from streams.engine import table_meta
 from streams.engine.errors import StateDamaged, TableClosed
 from streams.engine.log import LogId
-from streams.engine.settlement import Settlement
+from streams.engine.settlement import Pair, Settlement
 from streams.engine.store import LEVELS, PINNED, UNSENT, Batch, Store, seen_family
 from streams.engine.table_meta import Meta
 
@@ -127,6 +127,11 @@ class TableCore:
         with self.open():
             self._store.write(all_of_it, durable=durable)
             self._meta = meta
+
+    def load(self, family: str, pairs: Iterable[Pair]) -> None:
+        """Put pairs into a family of a table that is not complete yet; see `Store.load`."""
+        with self.open():
+            self._store.load(family, pairs)
 
     def forget(self, number: int) -> None:
         """Enter generation `number` and empty what it forgets, before anything is written.

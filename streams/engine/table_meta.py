@@ -8,7 +8,7 @@ from streams.engine.errors import StateDamaged
 from streams.engine.generations import Generation
 from streams.engine.log import LogId
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Format of the table; another one is rebuilt from the packed log."""
 
 
@@ -84,5 +84,8 @@ def decode(data: bytes) -> Meta:
     except msgspec.DecodeError as error:
         raise StateDamaged(f"table meta cannot be read: {error}") from error
     if meta.format != FORMAT:
-        raise StateDamaged(f"table has format {meta.format}, this release reads {FORMAT}")
+        raise StateDamaged(
+            f"table has format {meta.format}, this release reads {FORMAT}: it is set aside as "
+            "*.corrupt-<n> and rebuilt from the packed log"
+        )
     return meta

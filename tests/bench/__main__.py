@@ -5,7 +5,8 @@ rounds, and stops everything. Writes heats.json, summary.md, two plots and its g
 into build/bench; a race of some NAMEs alone into build/bench/part. Exit code 0 if every contender
 was exact, 1 otherwise: a goal that is not met is reported, and is no error.
 
-`python -m tests.bench drain`: how fast a backlog of meter events reaches the stand-in.
+`python -m tests.bench measures`: what the race does not measure, each also alone by its name:
+`state`, `recovery`, `drain`, `facts`, `latency`, `scaling`; `python -m tests.bench NAME --help`.
 `python -m tests.bench goals`: every goal so far, whoever measured it.
 """
 
@@ -25,10 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streams import topics
-from tests.bench import drain, installed, report
+from tests.bench import installed, report
 from tests.bench.contender import Heat
 from tests.bench.contenders import CONTENDERS, PROFILE
 from tests.bench.hottest import hottest, shares
+from tests.bench.measures import COMMANDS
 from tests.bench.oracle import Tally, tally
 from tests.bench.race import Figures, heat
 from tests.bench.stack import ROOT, BenchError, Stack, running
@@ -46,8 +48,6 @@ DEADLINE_S: Final = 240.0
 def main() -> int:
     """The whole benchmark."""
     asked = _arguments()
-    # Also when it is told to end, the sandbox and the contender are stopped on the way out.
-    signal.signal(signal.SIGTERM, _stop)
     began_s = time.monotonic()
     launchers, missing = _launchers(asked.names or list(CONTENDERS))
     folder = Path(tempfile.mkdtemp(prefix="tailrace-bench-"))
@@ -219,6 +219,8 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["drain"]:
-        sys.exit(drain.main(sys.argv[2:]))
-    sys.exit(_goals() if sys.argv[1:2] == ["goals"] else main())
+    # Also when it is told to end, a sandbox and what runs beside it are stopped on the way out.
+    signal.signal(signal.SIGTERM, _stop)
+    if (named := "".join(sys.argv[1:2])) in COMMANDS:
+        sys.exit(COMMANDS[named](sys.argv[2:]))
+    sys.exit(_goals() if named == "goals" else main())

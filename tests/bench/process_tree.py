@@ -39,6 +39,12 @@ def usage(pid: int) -> Usage:
     return Usage(cpu_s, rss_mb)
 
 
+def postmaster(backend: int) -> int:
+    """The process that all of a PostgreSQL server's are children of, by any of these."""
+    stat = (_PROC / str(backend) / "stat").read_text(encoding="ascii", errors="replace")
+    return int(stat.rpartition(")")[2].split()[1])
+
+
 def threads(pid: int) -> dict[str, float]:
     """CPU seconds of one process' living threads by name, the same names together."""
     found: dict[str, float] = {}

@@ -4,7 +4,7 @@ A disk belongs to a machine and outlives the processes on it. Its directories ar
 engine's modules that open and remove them are pointed here for the time of a run.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -117,6 +117,9 @@ class MemoryStore:
         batch.apply(self._seen)
         if durable and self._seen is not self._kept:
             batch.apply(self._kept)
+
+    def load(self, family: str, pairs: Iterable[Pair]) -> None:
+        self.write(lambda batch: batch.put(family, list(pairs)), durable=False)
 
     def walk(self, family: str, start: bytes = b"") -> Iterator[Pair]:
         held = self._seen[family]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from streams import topics
 from streams.core.identity import log_uuid
 from streams.core.level import newer
-from streams.core.mark import earlier
+from streams.core.mark import earlier, from_version_1
 from streams.engine.absorb import MergeRules
 from streams.engine.assigned import Assigned
 from streams.engine.chunk import Chunk, Guards
@@ -63,7 +63,7 @@ class Feeder:
             directory=cast("Any", worker.disk),
             width_ms=width_ms(horizon_ms),
             reach_back_ms=horizon_ms + 24 * HOUR_MS,
-            rules=MergeRules(pick_seen=earlier, merge_level=newer),
+            rules=MergeRules(pick_seen=earlier, merge_level=newer, from_version_1=from_version_1),
             consumer=cast("Any", lambda: Reader(self._broker)),
             inquiry=self._inquiry,
             cache=cast("Any", None),

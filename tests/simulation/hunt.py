@@ -54,7 +54,8 @@ class Caught:
 def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Caught:
     """Tries seeds until one notices; call it inside `quiet`.
 
-    A bug that layers hide is tried with them off, and the same seeds again with them on.
+    A bug that layers hide is tried with them off, and the same seeds again with them on. A seed
+    that notices that they are off, bug or no bug, shows nothing of it: the next one is tried.
     """
     seeds, outcome, invariant = _first(mutant, seeds_max, mutant.layers, mutant.plant)
     if outcome is None:
@@ -76,17 +77,24 @@ def _first(
     """Seeds tried until one notices, that one, and how it notices."""
     for seed in range(1, seeds_max + 1):
         outcome = _live(mutant, seed, *plants)
-        for violation in outcome.violations:
-            if violation.name in mutant.caught_by:
-                return seed, outcome, violation.name
+        noticed = _noticed(mutant, outcome)
+        if noticed and not (mutant.layers in plants and _noticed_without_it(mutant, seed)):
+            return seed, outcome, noticed
     return seeds_max, None, ""
 
 
+def _noticed(mutant: Mutant, outcome: Outcome) -> str:
+    """What there is of that which the mutant is caught by."""
+    return next((v.name for v in outcome.violations if v.name in mutant.caught_by), "")
+
+
+def _noticed_without_it(mutant: Mutant, seed: int) -> bool:
+    """Whether the layers that would hide the bug are missed, and not the bug noticed."""
+    return bool(mutant.layers_off and _noticed(mutant, _live(mutant, seed, mutant.layers)))
+
+
 def _without(mutant: Mutant, seeds: int) -> str:
-    """What the same seeds show without the bug, with its layers off and on."""
-    for violation in _live(mutant, seeds, mutant.layers).violations:
-        if violation.name in mutant.caught_by:
-            return f"{violation.name} with only the layers off"
+    """What the same seeds show without the bug."""
     for seed in range(1, seeds + 1):
         for violation in _live(mutant, seed).violations:
             return f"{violation.name} without the bug in seed {seed}"

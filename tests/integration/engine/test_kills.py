@@ -30,6 +30,25 @@ async def test_a_worker_killed_at_any_step_loses_and_repeats_nothing(
     await world.expect_exact_anew()
 
 
+@pytest.mark.parametrize("nth", [1, 3])
+async def test_a_worker_killed_while_it_rebuilds_its_state_begins_anew(
+    world: World, nth: int
+) -> None:
+    world.produce(3_000)
+    worker = await world.start("one", chunk_records_max=200)
+    await world.settled(worker)
+    await world.stop(worker)
+    process = world.spawn("two", f"load@{nth}")
+    assert await world.ended(process) == -signal.SIGKILL
+    world.produce(1_000)
+    again = await world.start("two")
+    await world.settled(again)
+    world.expect_exact(again)
+    await world.stop(again)
+    assert not list((world.directory / "two").rglob("*.corrupt-*"))
+    await world.expect_exact_anew()
+
+
 async def test_kills_in_rotation_under_load_leave_the_exact_state(world: World) -> None:
     names = ["one", "two", "three"]
     processes = {name: world.spawn(name) for name in names}

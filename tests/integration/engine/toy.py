@@ -47,7 +47,7 @@ def greater_count(held: bytes, read: bytes) -> bytes:
     return held if held[:8] >= read[:8] else read
 
 
-RULES = MergeRules(pick_seen=earlier, merge_level=greater_count)
+RULES = MergeRules(earlier, greater_count, from_version_1=lambda value: value)
 
 
 def event_id(text: str) -> bytes:

@@ -25,8 +25,9 @@ Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, r
 publishing, invoicing, deciding).
 `python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
 notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
-whose seeds break anything without the bug, or are noticed with only the layers off: then it is not
-the rule that was shown. `--brief --forced FAULT,FAULT --seeds N` lives through them without it.
+whose seeds break anything without the bug. A seed that is noticed with only the layers off does not
+count: it is not the rule that was shown. `--brief --forced FAULT,FAULT --seeds N` lives through
+them without it.
 """
 
 from collections.abc import Callable, Iterator

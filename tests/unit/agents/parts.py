@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from streams.agents.admit import AdmitFigures
 from streams.agents.audit_watch import AuditWatch
+from streams.agents.bell import Bell
 from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.facts import FactFigures
 from streams.agents.holds import Holds
@@ -67,6 +68,7 @@ class Feeder:
 class Admitter:
     def __init__(self) -> None:
         self.figures = AdmitFigures()
+        self.entries = Bell(lambda: 0.0)
         self.error: BaseException | None = None
         self.taken: list[object] = []
         self.asked = asyncio.Event()
@@ -82,7 +84,7 @@ class Publisher:
     def __init__(self) -> None:
         self.figures = PublishFigures()
         self.breaker = Breaker()
-        self.looks = self.rests = 0
+        self.looks = self.rests = self.wakes = 0
         self.error: Exception | None = None
         self.lent: list[object] = []
         self.asked = asyncio.Event()
@@ -99,6 +101,9 @@ class Publisher:
             return 1
         return 0
 
+    def wake(self) -> None:
+        self.wakes += 1
+
     async def rest(self, pause_s: float) -> None:
         self.rests += 1
         await asyncio.sleep(pause_s)
@@ -114,9 +119,14 @@ class Sender:
     def __init__(self) -> None:
         self.figures = FactFigures()
         self.sent = 0
+        self.events: int | None = 0
+        """Told in each round."""
+        self.asked = asyncio.Event()
 
-    async def send(self, _memories: object) -> None:
+    async def send(self, _memories: object) -> int | None:
         self.sent += 1
+        self.asked.set()
+        return self.events
 
     async def check(self, _memories: object) -> bool:
         return self.figures.went_back is None

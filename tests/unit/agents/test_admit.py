@@ -1,5 +1,6 @@
 """A chunk to its settlement: what goes where, in which order, and what stops it."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -69,6 +70,24 @@ async def test_each_verdict_has_its_topic_and_its_count(world_of: Worlds, begin:
     assert (life.admitter.figures.chunks, life.admitter.figures.records) == (1, 7)
     await life.tell()
     check_end(world, life.table)
+
+
+@pytest.mark.parametrize(("metric", "rings"), [("jobs", True), ("api_calls", False)])
+async def test_the_bell_is_rung_for_events_that_are_entries_of_their_own(
+    world_of: Worlds, begin: Any, metric: str, rings: bool
+) -> None:
+    """And not for readings: those are told once in an interval, however many records they hold."""
+    life = await begin(world_of([usage("a", metric=metric), canary(1), b"{"]))
+    assert await life.feed()
+    resting = asyncio.get_running_loop().create_task(life.admitter.entries.rest(3_600.0))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    if rings:
+        async with asyncio.timeout(5):
+            await resting
+    else:
+        assert not resting.done()
+        resting.cancel()
 
 
 async def test_outputs_keep_the_key_so_that_a_tenant_stays_in_order(

@@ -72,6 +72,7 @@ async def test_a_lost_answer_repeats_the_batch_and_changes_nothing(
     await life.tell()
     first, second = ledger.batches
     assert first == second
+    assert life.told == [None, len(first.events)], "events, or that the ledger did not take all"
     check_end(world, life.table)
 
 

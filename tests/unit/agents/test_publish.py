@@ -61,12 +61,17 @@ async def test_with_a_backlog_it_claims_for_half_of_its_lanes_at_once(bench: Ben
     assert await bench.look() == 8
 
 
-async def test_with_nothing_lent_it_rests_for_the_whole_pause(
-    bench: Bench, pauses: list[float]
-) -> None:
-    await bench.look()
-    await bench.publisher.rest(0.5)
-    assert pauses == [0.5]
+@pytest.mark.parametrize("lanes", [0, 1, 16])
+async def test_it_rests_until_there_is_more_to_send(bench: Bench, lanes: int) -> None:
+    bench.ledger.waiting = [claim(n) for n in range(lanes)]
+    assert await bench.look() == lanes
+    resting = asyncio.get_running_loop().create_task(bench.publisher.rest(3_600.0))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not resting.done()
+    bench.publisher.wake()
+    async with asyncio.timeout(5):
+        await resting
 
 
 async def test_a_lane_that_takes_long_does_not_keep_it_from_looking(bench: Bench) -> None:

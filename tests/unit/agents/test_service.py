@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from streams.engine.errors import PartitionHeld, StateUnavailable
 from streams.engine.fail_stop import ExitCode
 from streams.engine.table import PartitionTable
 from tests.support.events import T0_US, usage
-from tests.unit.agents.parts import ServiceBench, StoppedError, ToldChunk
+from tests.unit.agents.parts import SETTINGS, ServiceBench, StoppedError, ToldChunk
 from tests.unit.agents.world import Life, World
 
 
@@ -186,10 +187,30 @@ async def test_a_worker_refuses_meters_that_cannot_make_an_invoice(bench: Servic
 
 async def test_facts_are_told_every_interval(bench: ServiceBench, rounds: list[float]) -> None:
     assert bench.parts
+    bench.facts.events = None
+    bench.admitter.entries.ring()
     with pytest.raises(StoppedError):
         await bench.service._tell()
-    assert rounds == [0.05] * 3
+    assert rounds == [0.05] * 3, "and no sooner while the ledger is away, whoever rings"
     assert bench.facts.sent == 3
+    assert bench.publisher.wakes == 0
+
+
+async def test_an_event_that_is_an_entry_of_its_own_waits_for_no_interval() -> None:
+    """Neither for that of the facts nor for that of publishing."""
+    bench = ServiceBench(replace(SETTINGS, facts_interval_ms=3_600_000))
+    assert bench.parts
+    telling = asyncio.get_running_loop().create_task(bench.service._tell())
+    async with asyncio.timeout(5):
+        await bench.facts.asked.wait()
+        bench.facts.asked.clear()
+        bench.facts.events = 1
+        bench.admitter.entries.ring()
+        await bench.facts.asked.wait()
+    telling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await telling
+    assert (bench.facts.sent, bench.publisher.wakes) == (2, 1)
 
 
 async def test_only_partitions_that_wait_for_the_catalogue_go_on_by_themselves(

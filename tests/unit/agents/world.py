@@ -21,7 +21,7 @@ from streams.agents.memory import memory_of
 from streams.core.fact import FactBatch
 from streams.core.identity import log_uuid
 from streams.core.level import newer
-from streams.core.mark import earlier
+from streams.core.mark import earlier, from_version_1
 from streams.core.orders import HeldRecord
 from streams.crash_points import CrashAt, never
 from streams.engine.absorb import MergeRules
@@ -107,7 +107,9 @@ class World:
                 directory=DataDirectory(self.root),
                 width_ms=self.width_ms,
                 reach_back_ms=self.reach_back_ms,
-                rules=MergeRules(pick_seen=earlier, merge_level=newer),
+                rules=MergeRules(
+                    pick_seen=earlier, merge_level=newer, from_version_1=from_version_1
+                ),
                 consumer=lambda: Consumer(self.broker),  # type: ignore[arg-type,return-value]  # its reading half
                 inquiry=TopicInquiry(Admin(self.broker), self.clock.elapsed_s, patience_s=1),
                 cache=self._cache,
@@ -137,6 +139,8 @@ class Life:
         self.held: str | None = None
         self.refused: list[ChunkRefused] = []
         self.noted: list[HeldRecord] = []
+        self.told: list[int | None] = []
+        """What each round of facts came to."""
         self.outputs = Outputs(world.broker, world.effects)
         self.producer = PackedProducer(world.broker, world.effects)
         self.book = CatalogueBook(world.ledger, world.clock)
@@ -221,7 +225,7 @@ class Life:
         """One round of facts; never two at once, as in the worker's loop."""
         if not self._telling:
             self._telling = True
-            await self.sender.send([memory_of(self.table)])
+            self.told.append(await self.sender.send([memory_of(self.table)]))
             self._telling = False
 
     async def work(self, sizes: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from streams.core.level import (
     level_fact,
     newer,
 )
-from streams.core.mark import earlier
+from streams.core.mark import content_of, earlier, encode_mark, from_version_1, same_content
 from tests.support.events import T0_US
 
 SERIES = Series("acme", "api_calls", 1, T0_US, T0_US + 1, 3)
@@ -70,8 +70,16 @@ def test_of_two_readings_the_greater_count_is_kept() -> None:
 
 
 def test_of_two_marks_the_first_copy_is_kept() -> None:
-    marks = [b"x" * 8 + b"a" + n.to_bytes(8, "big") for n in (255, 256)]
+    contents = {255: b"z" * 8, 256: b"a" * 8}
+    marks = [encode_mark(content, "accepted", offset) for offset, content in contents.items()]
     assert earlier(*marks) == earlier(*marks[::-1]) == marks[0]
+    assert content_of(marks[1]) == b"a" * 8
+    assert [same_content(marks[1], (letter * 16).encode()) for letter in "az"] == [True, False]
+
+
+def test_a_mark_that_had_its_content_first_is_the_same_mark() -> None:
+    laid_out_before = b"contents" + b"r" + (258).to_bytes(8, "big")
+    assert from_version_1(laid_out_before) == encode_mark(b"contents", "review", 258)
 
 
 def test_the_ledger_is_told_readings() -> None:

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as configured
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from streams.engine import generations as gen
 from streams.engine.absorb import MergeRules, absorb
 from streams.engine.packed import PackedRecord
 from streams.engine.settlement import Pair, Settlement, unsent_key, unsent_offset
-from streams.engine.store import UNSENT
+from streams.engine.store import UNSENT, Store
 from streams.engine.table import PartitionTable
 from tests.unit.engine.build import complete, id_of, number, packed, settle, settlement
 from tests.unit.engine.conftest import LOG, WIDTH_MS, Tables
@@ -26,7 +27,7 @@ def greater_count(held: bytes, read: bytes) -> bytes:
     return held if held >= read else read  # noqa: FURB136  # says which of two equals is kept
 
 
-RULES = MergeRules(pick_seen=min, merge_level=greater_count)
+RULES = MergeRules(min, greater_count, from_version_1=lambda value: value)
 
 
 @dataclass
@@ -225,6 +226,51 @@ def test_the_earlier_offset_wins_wherever_the_later_one_lies(tables: Tables) -> 
     absorb(table, [packed(LOG, late)], RULES, 1)
     absorb(table, [packed(LOG, early)], RULES, 2)
     assert table.seen([id_of("x")]) == [number(0)]
+
+
+def test_an_id_that_two_owners_put_into_two_generations_stays_with_the_earlier_offset(
+    tables: Tables,
+) -> None:
+    """Behind the table's end nothing is looked up there, but still among what is read."""
+    table = fresh_table(tables)
+    absorb(table, [packed(LOG, settlement(0, 3, at_ms=WIDTH_MS))], RULES, 1)
+    late = settlement(5, 6, at_ms=3 * WIDTH_MS, seen=[(id_of("x"), number(6))])
+    early = settlement(4, 5, at_ms=2 * WIDTH_MS, seen=[(id_of("x"), number(5))])
+    absorb(table, [packed(LOG, late), packed(LOG, early)], RULES, 3)
+    assert table.seen([id_of("x")]) == [number(5)]
+    assert sum(generation.ids for generation in table.meta.generations) == 5
+
+
+@pytest.mark.parametrize("again", [[(0, 3), (4, 5)], [(3, 5)]])
+def test_what_a_table_holds_is_looked_up_beside_what_lies_behind_its_end(
+    tables: Tables, again: list[tuple[int, int]]
+) -> None:
+    table = fresh_table(tables)
+    absorb(table, [packed(LOG, settlement(0, 3))], RULES, 1)
+    absorb(table, [packed(LOG, settlement(first, last)) for first, last in again], RULES, 3)
+    assert sum(generation.ids for generation in table.meta.generations) == 6
+
+
+def test_a_whole_table_takes_ids_in_one_step_with_the_rest(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash between the two would leave ids that no applied offset speaks of."""
+    table = fresh_table(tables)
+    complete(table)
+    monkeypatch.setattr(Store, "load", lambda *_: pytest.fail("loaded in bulk"))
+    absorb(table, [packed(LOG, settlement(0, 3))], RULES, 1)
+    assert table.seen([id_of("e0")]) == [number(0)]
+
+
+def test_what_an_earlier_log_left_is_looked_up_although_it_lies_at_no_offset(
+    tables: Tables,
+) -> None:
+    table = fresh_table(tables)
+    mine = packed(LOG, settlement(0, 0, seen=[(id_of("x"), number(7))]))
+    before = settlement(0, 0, seen=[(id_of("x"), number(3))], levels=[], unsent=[])
+    absorb(table, [replace(packed(LOG, before), first=-1, last=-1, anchor=b"")], RULES, 1)
+    absorb(table, [mine], RULES, 2)
+    assert table.seen([id_of("x")]) == [number(3)]
 
 
 def test_ids_of_forgotten_generations_only_raise_the_floor(tables: Tables) -> None:

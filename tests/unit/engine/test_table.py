@@ -16,7 +16,7 @@ from streams.engine.errors import (
     TableClosed,
 )
 from streams.engine.settlement import unsent_key
-from streams.engine.store import LEVELS, Store
+from streams.engine.store import LEVELS, Store, seen_family
 from streams.engine.table import PartitionTable
 from tests.unit.engine.build import complete, id_of, number, settle, settlement
 from tests.unit.engine.conftest import WIDTH_MS, Tables
@@ -34,6 +34,21 @@ def test_a_settlement_is_there_whole_after_the_table_was_opened_again(tables: Ta
     assert again.seen([id_of("e0"), id_of("e9"), id_of("e10")]) == [number(0), number(9), None]
     assert list(again.levels()) == [(b"level", number(9))]
     assert [key for key, _ in again.unsent(100, 9)] == [unsent_key(n, 0) for n in range(10)]
+
+
+def test_what_was_loaded_is_there_after_the_table_was_opened_again(tables: Tables) -> None:
+    table = tables.open()
+    family = seen_family(gen.slot_of(0))
+    pairs = [(id_of(f"e{n}"), number(n)) for n in range(100)]
+    table.load(family, pairs[:60])
+    table.load(family, [])
+    table.load(family, [*pairs[60:], (pairs[0][0], number(7))])
+    table.flush()
+    complete(table)
+    table.close()
+    again = tables.open()
+    found = again.held(family, [key for key, _ in pairs])
+    assert found == {**dict(pairs), pairs[0][0]: number(7)}
 
 
 def test_a_settlement_that_cannot_be_written_leaves_nothing(
@@ -295,7 +310,7 @@ def test_another_format_is_rebuilt_not_guessed(tables: Tables) -> None:
     table = tables.open()
     table.replace(lambda _: None, msgspec.structs.replace(table.meta, format=99, complete=True))
     table.close()
-    with pytest.raises(StateDamaged, match="format 99"):
+    with pytest.raises(StateDamaged, match=r"format 99.* rebuilt from the packed log"):
         tables.open()
 
 

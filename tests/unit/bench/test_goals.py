@@ -1,0 +1,96 @@
+"""Goals of the measures: what decides, and that an amount that is wrong misses them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.bench import facts, latency, recovery, scaling, state
+from tests.bench.latency import Load
+from tests.bench.recovery import MILLION, Recovered, Start
+from tests.bench.scaling import Run
+from tests.bench.state import GOAL_IDS, Answers, Stored
+
+STORED = Stored(
+    ids=GOAL_IDS, levels=9, bytes_on_disk=31 * GOAL_IDS, first_us=4.0, last_us=5.2,
+    answers=Answers(),
+)  # fmt: skip
+
+
+def test_state_counts_everything_on_disk_and_compares_both_ends() -> None:
+    reached = state.goals(STORED)
+    assert [goal.met for goal in reached.values()] == [True, True, True]
+    assert [goal.why for goal in reached.values()] == [""] * 3
+    assert not state.goals(replace(STORED, bytes_on_disk=33 * GOAL_IDS))["P3"].met
+    assert not state.goals(replace(STORED, last_us=5.3))["P3_cost"].met
+
+
+@pytest.mark.parametrize("answers", [Answers(1, 0), Answers(0, 1)])
+def test_one_wrong_answer_of_a_table_voids_all_of_state(answers: Answers) -> None:
+    reached = state.goals(replace(STORED, answers=Answers() + answers))
+    assert [goal.met for goal in reached.values()] == [False, False, False]
+
+
+def test_state_of_another_size_says_so() -> None:
+    assert "3 M ids" in state.goals(replace(STORED, ids=3_000_000))["P3"].why
+
+
+def starts(*seconds: float) -> tuple[Start, ...]:
+    return tuple(Start(s, s, 100.0) for s in seconds)
+
+
+def test_recovery_is_told_by_the_million_and_beyond_what_faust_takes() -> None:
+    found = Recovered(2 * MILLION, (1.0, 1.0, 9.0), starts(1.9, 2.0, 9.0), starts(8.9, 9.0), ())
+    reached = recovery.goals(found)
+    assert reached["P4"].figure.startswith("3.95 s / 3.98 s / 4.00 s")
+    assert reached["P4_warm"].figure.startswith("0.90 s / 1.00 s / 8.00 s")
+    assert all(goal.met for goal in reached.values())
+    assert not any(g.met for g in recovery.goals(replace(found, wrong=("a total",))).values())
+    assert not recovery.goals(replace(found, ids=MILLION))["P4"].met
+
+
+def round_of(single_us: float, *wrong: str) -> facts.Round:
+    return facts.Round(batched_us=10.0, single_us=single_us, plain_us=70.0, wrong=wrong)
+
+
+def test_a_round_of_facts_that_is_not_exact_fails_the_goal() -> None:
+    assert facts.goals([round_of(100), round_of(200), round_of(300)])["P6"].met
+    assert not facts.goals([round_of(100), round_of(199), round_of(300)])["P6"].met
+    missed = facts.goals([round_of(300), round_of(300, "2 tenants differ")])["P6"]
+    assert (missed.met, missed.why) == (False, "2 tenants differ")
+
+
+LOAD = Load((100.0,) * 980 + (999.0,) * 20, 200.0, 0.5, {"commit to log": 90.0}, ())
+
+
+def test_latency_goals_are_percentiles_of_a_load_that_was_there() -> None:
+    reached = latency.goals(LOAD, 200, [1.9] * 100, [1.0] * 100)
+    assert [goal.met for goal in reached.values()] == [True, True]
+    slow = replace(LOAD, latencies_ms=(100.0,) * 980 + (1_001.0,) * 20)
+    for worse in (slow, replace(LOAD, written_per_s=180.0), replace(LOAD, wrong=("1 missing",))):
+        assert not latency.goals(worse, 200, [1.9] * 100, [1.0] * 100)["P7"].met
+    assert not latency.goals(LOAD, 200, [2.1] * 100, [1.0] * 100)["P7_record"].met
+
+
+def test_an_amount_that_is_missing_doubled_or_anothers_is_named() -> None:
+    sent = [{"customer": "cus_bench_0", "value": "1"}, {"customer": "cus_bench_1", "value": "2"}]
+    expected = {1: 0, 2: 1}
+    assert latency.differences(sent, expected, 2) == ()
+    assert "1 missing" in latency.differences(sent[:1], expected, 2)[0]
+    assert "doubled" in latency.differences([*sent, sent[0]], expected, 2)[0]
+    assert len(latency.differences(sent, expected, 3)) == 0
+    assert len(latency.differences([sent[0] | {"customer": "x"}, sent[1]], expected, 2)) == 2
+
+
+def run(workers: int, *cpu_s: float, wrong: tuple[str, ...] = ()) -> Run:
+    return Run(workers, 1_000, cpu_s, 1.0, wrong)
+
+
+def test_scaling_compares_all_workers_of_a_run_with_the_one_of_its_round() -> None:
+    runs = [run(1, 1.0), run(2, 0.5, 0.6), run(1, 2.0), run(2, 1.1, 1.1)]
+    reached = scaling.goals(runs, {1: 1.0, 2: 1.25})
+    assert reached["P8"].figure.startswith("2: 0.91 / 0.91 / 0.91")
+    assert reached["P8"].met
+    assert "0.80 beside 1" in reached["P8"].why
+    assert reached["P8_replay"].met is None
+    assert not scaling.goals([run(1, 1.0), run(2, 0.6, 0.6)], {1: 1.0})["P8"].met
+    assert not scaling.goals([run(1, 1.0), run(2, 0.5, 0.5, wrong=("x",))], {1: 1.0})["P8"].met
