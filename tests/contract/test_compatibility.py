@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.contracts import EVENTS, NAMES, contract, problems
-from streams.core import fact_codec
+from streams.core import fact_codec, mark
 from streams.core.envelope import decode
 from streams.core.event import Unsupported, Wire
 from streams.engine import packed
@@ -130,9 +130,15 @@ def test_a_fact_on_the_disk_of_an_earlier_release_is_read(one: dict[str, Any]) -
 @pytest.mark.parametrize("one", WRITTEN["packed"])
 def test_a_packed_record_of_an_earlier_release_is_read(one: dict[str, Any]) -> None:
     raw = bytes.fromhex(one["bytes"])
-    assert seen_as(packed.decode(raw)) == one["seen"]
+    assert seen_as(packed.decode(raw, lambda written: written)) == one["seen"]
+    as_written = msgspec.convert(one["seen"]["values"], str)
+    marks = [value for _, value in packed.decode(raw, mark.from_version_1).seen()]
+    assert "".join(mark.content_of(each).hex() for each in marks) == "".join(
+        as_written[at : at + 16] for at in range(0, len(as_written), 2 * mark.MARK_BYTES)
+    )
+    later = raw[:2] + bytes((packed.VERSION + 1,)) + raw[3:]
     with pytest.raises(UnknownPackedVersion, match="upgrade this worker"):
-        packed.decode(raw[:2] + b"\x02" + raw[3:])
+        packed.decode(later, mark.from_version_1)
 
 
 @pytest.mark.parametrize("name", ["shared", *NAMES])
