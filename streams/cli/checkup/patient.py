@@ -202,7 +202,9 @@ class Patient:
     def meters(self) -> "tuple[LiveMeter, ...]":
         """All meters of the Stripe account."""
         self.set("stripe_api_base", "stripe_api_key")
-        return self.once("meters", lambda: import_module("streams.cli.checkup.sink").ask(self))
+        return self.once(
+            "meters", lambda: import_module("streams.cli.checkup.account").meters(self.settings)
+        )
 
     def now_us(self) -> int:
         """This machine's wall clock."""

@@ -1,32 +1,15 @@
 """Stripe: reachable with a key of the right mode, and meters that count what is sent."""
 
-import asyncio
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from streams.adapters.stripe import StripeSink
 from streams.cli.checkup.check import Check, Fix, NotMadeError, Trouble, answers
 from streams.cli.checkup.patient import Patient
 from streams.core.live_meter import CHECKS as METER_CHECKS
 from streams.core.live_meter import MEANING, LiveMeter, MeterFinding, check_meters
 from streams.core.meter_event import CUSTOMER_KEY, VALUE_KEY
 from streams.settings import Settings
-from streams.stripe_access import command_settings
-
-
-def ask(patient: Patient) -> tuple[LiveMeter, ...]:
-    """All meters of the account.
-
-    Raises:
-        StripeUnreadableError: Stripe was not reached or refused.
-    """
-
-    async def read() -> tuple[LiveMeter, ...]:
-        async with StripeSink(command_settings(patient.settings)) as sink:
-            return await sink.meters()
-
-    return asyncio.run(read())
 
 
 def _reached(patient: Patient) -> Iterator[Trouble]:
