@@ -71,16 +71,32 @@ def run(
             metavar="N", min=0, help="Seed of the soak. Default: by chance.", show_default=False
         ),
     ] = None,
+    where_possible: Annotated[
+        bool,
+        typer.Option("--where-possible", help="A drill that cannot run here is no failure."),
+    ] = False,
 ) -> None:
     """Run drills on a stack of their own, which is stopped again at the end.
 
     Each leaves DIR/NAME.md: what was done, what was pending before, at worst and after, what the
-    oracle found, seeds and times. DIR/summary.json has the figures of all that were run. Exit code:
-    0 all are ok, 1 one is not, 69 none of them can run here, 78 the machine cannot run a stack.
+    oracle found, seeds and times. DIR/summary.json has a line for each: its figures, and in
+    `not_run` why it could not be made here; such a one is not ok. Exit code: 0 all are ok, 1 one is
+    not, or could not be made and --where-possible was not given, 69 none of them can run here, 78
+    the machine cannot run a stack.
+
+    One that fails leaves its stack, too, stopped, with data and logs: its report says where, and
+    how to start it again.
     """
     drills = _drills()
     length = drills.Length(minutes, seed)
-    raise typer.Exit(drills.run(names or [], everything=everything, out=out, length=length))
+    code = drills.run(
+        names or [],
+        everything=everything,
+        out=out,
+        where_possible=where_possible,
+        length=length,
+    )
+    raise typer.Exit(code)
 
 
 @app.command("stripe-facts")

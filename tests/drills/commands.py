@@ -1,7 +1,7 @@
 """`tailrace drill list` and `run`: the drills of this checkout, through pytest.
 
-In: what was typed. Out: a table or a run, and the exit code: 0 all is well, 1 a drill failed, 69
-nothing of what was asked for can run here.
+In: what was typed. Out: a table or a run, and the exit code: 0 all is well, 1 a drill failed or
+could not be run, 69 nothing of what was asked for can run here.
 """
 
 import contextlib
@@ -29,6 +29,7 @@ from streams.cli.errors import (
     UsageProblemError,
 )
 from tests.drills.drill import Drill, drills_of
+from tests.drills.outcome import Outcome
 from tests.drills.reporter import Reporter
 from tests.support.stack import ROOT, StackError, provider_of
 
@@ -94,6 +95,7 @@ def run(
     *,
     everything: bool,
     out: Path | None,
+    where_possible: bool = False,
     length: Length = Length(),
     folder: Path = FOLDER,
 ) -> int:
@@ -133,9 +135,19 @@ def run(
     if not any(outcome.begun and outcome.not_run is None for outcome in outcomes):
         why = outcomes[0].not_run or "what it needs could not be started, see above"
         raise UnavailableError(f"not run: {why}", fix="run it on a machine that has it")
+    left_out = _tell_left_out(outcomes)
     if everything:
         terminal.say("`python -m tests.drills.page` writes docs/drills.md from this run")
-    return FINE if code == pytest.ExitCode.OK else FINDING
+    proven = code == pytest.ExitCode.OK and (where_possible or not left_out)
+    return FINE if proven else FINDING
+
+
+def _tell_left_out(outcomes: Sequence[Outcome]) -> bool:
+    """Says which drills could not be run and why; whether there are any."""
+    left_out = [outcome for outcome in outcomes if outcome.not_run is not None]
+    for outcome in left_out:
+        terminal.say(f"not run: {outcome.drill.name}: {outcome.not_run}")
+    return bool(left_out)
 
 
 def _place(folder: Path) -> tuple[str, ...]:

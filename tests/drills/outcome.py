@@ -3,11 +3,13 @@
 A drill is `ok` only if it passed *and* the oracle found nothing: without a verdict it is not.
 """
 
+import shlex
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from tests.drills.drill import Drill
@@ -35,6 +37,8 @@ class Outcome:
     """Why it could not be made here."""
     begun: bool = True
     """Whether it had what it needs, a stack above all."""
+    left: Path | None = None
+    """Where the stack of one that failed is; it is stopped, with its data and logs."""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -62,7 +66,10 @@ class Outcome:
         return f"{self.word:8}{self.seconds:7.1f} s  {self.drill.name:32}  {self.said}"
 
     def summary(self) -> dict[str, Any]:
-        """Its part of summary.json; figures that nobody has determined are null."""
+        """Its part of summary.json; figures that nobody has determined are null.
+
+        What could not be run is not ok: whoever counts what is ok has counted what was proven.
+        """
         figures: dict[str, Any] = dict.fromkeys(FIGURES)
         if self.verdict is not None:
             figures = dict(self.verdict.figures)
@@ -71,6 +78,7 @@ class Outcome:
             "ok": self.ok,
             **figures,
             "seconds": round(self.seconds, 1),
+            "not_run": self.not_run,
         }
 
     def record(self) -> dict[str, Any]:
@@ -80,7 +88,6 @@ class Outcome:
             **self.summary(),
             "about": self.drill.about,
             "long": self.drill.long,
-            "not_run": self.not_run,
             "units": worst[1].expected_units if worst else 0,
             "pending_at_worst": worst[1].pending if worst else 0,
             "seen": [str(failure) for failure in self.witness.failures],
@@ -161,5 +168,17 @@ class Outcome:
             yield from ("", *(f"- {difference}" for difference in verdict.differences))
         elif self.not_run is None:
             yield "None: the oracle did not run."
+        if self.left is not None:
+            yield from (
+                "",
+                f"Its stack is stopped, its data and logs are in `{self.left}`; what is in "
+                "`logs/test-*.log` are the drill's workers. To look into it, until two more runs "
+                "are over:",
+                "",
+                "```",
+                f"tailrace sandbox up --dir {shlex.quote(str(self.left))}",
+                f"tailrace status --dir {shlex.quote(str(self.left))}",
+                "```",
+            )
         if self.problem:
             yield from ("", "```", *self.problem.splitlines()[-60:], "```")

@@ -1,10 +1,10 @@
 """The plugin of pytest that makes a drill's report: what was done and seen, and the oracle's word.
 
-In: tests marked `drill`. Out: NAME.md for each and summary.json for all of a run, written as soon
-as a drill is over; full.json after a run of all of them. A drill that the oracle has not judged
-fails, whatever it asserted itself, as does one that has not counted its failed state, and one that
-fails on the way is judged where it stands. What is written into `Books` is judged by itself; a
-drill with another measure says `witness.judged`.
+In: tests marked `drill`. Out: NAME.md for each and summary.json for all of a run, those that could
+not be run with the reason, written as soon as a drill is over; full.json after a run of all of
+them. A drill that the oracle has not judged fails, whatever it asserted itself, as does one that
+has not counted its failed state, and one that fails on the way is judged where it stands. What is
+written into `Books` is judged by itself; a drill with another measure says `witness.judged`.
 """
 
 import contextlib
@@ -115,6 +115,7 @@ class Reporter:
                     problem=report.longreprtext if report.failed else "",
                     not_run=_why_not(report),
                     begun=report.when != "setup",
+                    left=_stack_of(item) if report.failed else None,
                 )
             )
         return report
@@ -140,14 +141,20 @@ class Reporter:
         self.outcomes[outcome.drill.name] = outcome
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / f"{outcome.drill.name}.md").write_text(outcome.report(), encoding="utf-8")
-        ran = [each.summary() for each in self.outcomes.values() if each.not_run is None]
-        _write(self.out / SUMMARY, ran)
+        _write(self.out / SUMMARY, [each.summary() for each in self.outcomes.values()])
 
 
 def _why_not(report: pytest.TestReport) -> str | None:
     if not report.skipped:
         return None
     return reason_of(report) or report.longreprtext or "skipped"
+
+
+def _stack_of(item: pytest.Item) -> Path | None:
+    """Where the stack of a drill keeps its files, once there is one."""
+    given = getattr(item, "funcargs", {})
+    stack = given.get("stack") or given.get("own_stack")
+    return getattr(stack, "directory", None)
 
 
 def _write(path: Path, value: Any) -> None:

@@ -59,13 +59,16 @@ from streams.cli.fence import fenced
 from tests.drills import commands
 
 def app(args, **_):
+    where_possible = "--where-possible" in args
+    args = [each for each in args if each != "--where-possible"]
     everything = args == ["--all"]
     out = Path(sys.argv[2])
     folder = Path(sys.argv[1])
     numbers = [each for each in args if each.isdigit()]
     length = commands.Length(float(numbers[0]), int(numbers[1])) if numbers else commands.Length()
     names = [] if everything else [each for each in args if not each.isdigit()]
-    return commands.run(names, everything=everything, out=out, length=length, folder=folder)
+    return commands.run(names, everything=everything, out=out, where_possible=where_possible,
+                        length=length, folder=folder)
 
 sys.exit(fenced(app, "tailrace", sys.argv[3:]))
 """
@@ -149,6 +152,17 @@ def test_a_drill_that_cannot_run_here_says_why(made: Made) -> None:
     done = made.run("elsewhere")
     assert done.returncode == 69
     assert "error: not run: no second machine" in done.stderr
+
+
+def test_a_drill_that_could_not_run_beside_others_is_no_success(made: Made) -> None:
+    done = made.run("fine", "elsewhere")
+    assert done.returncode == 1
+    assert "not run: elsewhere: no second machine" in done.stderr
+    assert made.summary == {"fine": True, "elsewhere": False}
+    done = made.run("fine", "elsewhere", "--where-possible")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not run: elsewhere: no second machine" in done.stderr
+    assert made.run("bad", "elsewhere", "--where-possible").returncode == 1
 
 
 def test_a_drill_whose_stack_does_not_start_is_not_judged(made: Made) -> None:

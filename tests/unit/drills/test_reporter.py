@@ -1,5 +1,6 @@
 """What a run of drills leaves: an `ok` only with the oracle's word, figures also of a failure."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def pytest_configure(config):
 """
 DRILLS = """
 '''What they are about.'''
+from types import SimpleNamespace
 import pytest
 from tests.support import witness
 from tests.support.not_run import not_run
@@ -57,8 +59,12 @@ def test_four():
     looked(LOST)
     witness.judged(looked(Verdict()), Verdict())
 
+@pytest.fixture
+def own_stack(tmp_path):
+    return SimpleNamespace(directory=tmp_path / "stack")
+
 @pytest.mark.drill(name="broken")
-def test_five():
+def test_five(own_stack):
     '''Ends before it has judged itself.'''
     looked(LOST)
     assert False, "the worker did not come back"
@@ -124,12 +130,17 @@ def test_the_summary_says_of_each_what_the_oracle_said(run: Run) -> None:
     result.assert_outcomes(passed=3, failed=5, skipped=1, errors=1)
     summary = run.read("summary.json")
     assert all(isinstance(one.pop("seconds"), float) for one in summary)
+    why = {one["name"]: one.pop("not_run") for one in summary}
+    assert {name: reason for name, reason in why.items() if reason is not None} == {
+        "elsewhere-a-b": "no such machine"
+    }
     assert summary == [
         {"name": "fine", "ok": True, **ZEROS},
         {"name": "unjudged", "ok": False, **NOBODY_KNOWS},
         {"name": "loses-one", "ok": False, **ZEROS, "lost": 1},
         {"name": "half-judged", "ok": False, **ZEROS, "lost": 1},
         {"name": "broken", "ok": False, **ZEROS, "lost": 1},
+        {"name": "elsewhere-a-b", "ok": False, **NOBODY_KNOWS},
         {"name": "leaky", "ok": False, **ZEROS},
         {"name": "unseen", "ok": False, **ZEROS},
     ]
@@ -169,6 +180,8 @@ def test_a_report_tells_what_was_done_seen_and_found(run: Run) -> None:
     assert broken.startswith("# broken: FAILED\n\nEnds before it has judged itself.\n\n**lost 1")
     assert "- registry: acme one is missing" in broken
     assert "the worker did not come back" in broken
+    assert re.search(r"^tailrace sandbox up --dir \S+/stack$", broken, re.MULTILINE)
+    assert "sandbox up" not in fine + run.report("unjudged")
     assert "a process is left behind" in run.report("leaky")
     assert "the oracle did not run" in run.report("unjudged")
     assert "nobody counted it before the recovery" in run.report("unseen")
@@ -178,8 +191,8 @@ def test_a_report_tells_what_was_done_seen_and_found(run: Run) -> None:
 def test_a_full_run_leaves_a_record_of_all_with_what_was_not_run(run: Run) -> None:
     run(full=True)
     drills = run.read("full.json")["drills"]
-    assert [one["name"] for one in drills if one["not_run"] is None] == [
-        one["name"] for one in run.read("summary.json")
+    assert [(one["name"], one["ok"]) for one in drills] == [
+        (one["name"], one["ok"]) for one in run.read("summary.json")
     ]
     (elsewhere,) = (one for one in drills if one["not_run"])
     assert (elsewhere["name"], elsewhere["not_run"]) == ("elsewhere-a-b", "no such machine")
