@@ -91,12 +91,14 @@ class NativeStack:
         return read_facts(self.directory)
 
     def kill(self, part: str, number: signal.Signals = signal.SIGKILL) -> None:
-        witness.did(f"{number.name} to {part}")
-        os.kill(self._pid(part), number)
+        if not self._was_told(part, number, []):
+            raise StackError(f"{part} has no process now that could be sent {number.name}")
 
     def restart(self, part: str) -> None:
-        old = self._pid(part)
-        self.kill(part, signal.SIGTERM)
+        told: list[int] = []
+        # One that has ended by itself is started again before long.
+        until(f"{part} to run", lambda: self._was_told(part, signal.SIGTERM, told), READY_S)
+        (old,) = told
         until(
             lambda: f"{part} is back\n{self.logs(part)[-2000:]}",
             lambda: self._renewed(part, old),
@@ -125,15 +127,29 @@ class NativeStack:
     def down(self) -> None:
         self._command("down")
 
+    def _was_told(self, part: str, number: signal.Signals, told: list[int]) -> bool:
+        """Sends it to the part's process, if there is one now, and notes who was told."""
+        pid = self._pid(part)
+        # Process 0 would be all of our own group.
+        if not pid:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        witness.did(f"{number.name} to {part}")
+        told.append(pid)
+        return True
+
     def _renewed(self, part: str, old: int) -> bool:
         parts = self.facts["parts"]
         return bool(parts[part]["state"] == "ready" and self._pid(part) != old)
 
-    def _pid(self, part: str) -> int:
+    def _pid(self, part: str) -> int | None:
         pids = self.facts["pids"]
         kind, _, number = part.partition("-")
-        pid = pids["workers"][int(number)]["pid"] if kind == "worker" else pids[part]
-        return int(pid or 0)
+        pid: int | None = pids["workers"][int(number)]["pid"] if kind == "worker" else pids[part]
+        return pid
 
     def _command(self, *arguments: str) -> None:
         witness.did(f"tailrace sandbox {' '.join(arguments)}")

@@ -1,8 +1,17 @@
+import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.support.stack import StackError, docker_engine, open_stack, provider_of
+from tests.support.stack import (
+    NativeStack,
+    StackError,
+    docker_engine,
+    open_stack,
+    provider_of,
+)
 
 
 def test_the_native_stack_is_the_default() -> None:
@@ -49,3 +58,18 @@ def test_a_shifted_clock_is_refused_for_containers(tmp_path: Path) -> None:
         open_stack(tmp_path, choice, shift_clock=True),
     ):
         pass
+
+
+@pytest.mark.parametrize("pid", [None, 0])
+def test_a_part_that_is_between_two_lives_is_sent_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pid: int | None
+) -> None:
+    """Of process 0 the signal would end the run of all drills itself, without a word."""
+    facts = {"pids": {"kafka": pid, "workers": [{"pid": pid}]}}
+    (tmp_path / "sandbox.json").write_text(json.dumps(facts))
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *one: sent.append(one))
+    for part in ("kafka", "worker-0"):
+        with pytest.raises(StackError, match=f"{part} has no process now that could be sent SIGK"):
+            NativeStack(tmp_path).kill(part, signal.SIGKILL)
+    assert sent == []
