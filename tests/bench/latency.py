@@ -28,7 +28,7 @@ from streams.settings import Settings
 from tests.bench.hops import hops_ms
 from tests.bench.output import say
 from tests.bench.process_tree import usage
-from tests.bench.summary import FOLDER, Goal, put
+from tests.bench.summary import FOLDER, Goal, put, put_sizes
 from tests.support.live import LiveStack, live_stack
 from tests.support.waiting import NotInTimeError, until
 
@@ -238,6 +238,8 @@ def main(arguments: Sequence[str]) -> int:
         load = loaded(stack, asked.rate, asked.seconds, asked.tenants, asked.chunk_wait_ms)
     reached = goals(load, asked.rate, record_ms, insert_ms)
     put(reached, asked.out)
+    p50, p99 = median(load.latencies_ms), percentile(load.latencies_ms, 99)
+    put_sizes({"accepted_p50_ms": p50, "accepted_p99_ms": p99}, asked.out)
     for name, goal in reached.items():
         say(f"{name}: {goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'} {goal.why}")
     return int(bool(load.wrong))

@@ -34,7 +34,7 @@ from streams.engine.settlement import ID_BYTES, Settlement
 from streams.engine.table import PartitionTable, open_table
 from tests.bench.costs import COPY, LOOK_UP, SETTLE, Cost, Meter, cost
 from tests.bench.output import say
-from tests.bench.summary import FOLDER, Goal, put
+from tests.bench.summary import FOLDER, Goal, put, put_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,6 +283,7 @@ def main(arguments: Sequence[str]) -> int:
         stored = fill(Path(folder), asked.ids, asked.generations)
     reached = goals(stored)
     put(reached, asked.out)
+    put_sizes({"state_bytes_an_id": stored.bytes_an_id}, asked.out)
     say(f"state  took {time.monotonic() - began_s:.0f} s")
     for name, goal in reached.items():
         say(f"{name}: {goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'}")

@@ -58,13 +58,25 @@ def starts(*seconds: float) -> tuple[Start, ...]:
 
 
 def test_recovery_is_told_by_the_million_and_beyond_what_faust_takes() -> None:
-    found = Recovered(2 * MILLION, (1.0, 1.0, 9.0), starts(1.9, 2.0, 9.0), starts(8.9, 9.0), ())
+    found = Recovered(2 * MILLION, (1.0, 1.0, 9.0), starts(1.9, 2.0, 9.0), starts(8.9, 9.0), 0, ())
     reached = recovery.goals(found)
     assert reached["P4"].figure.startswith("3.95 s / 3.98 s / 4.00 s")
     assert reached["P4_warm"].figure.startswith("0.90 s / 1.00 s / 8.00 s")
     assert all(goal.met for goal in reached.values())
     assert not any(g.met for g in recovery.goals(replace(found, wrong=("a total",))).values())
     assert not recovery.goals(replace(found, ids=MILLION))["P4"].met
+
+
+def test_a_start_that_takes_too_long_says_which_threads_took_it() -> None:
+    slow = Start(9.0, 9.0, 100.0, {"python": 3.0, "rocksdb:low": 1.0})
+    found = Recovered(MILLION, (1.0,), starts(1.5), (slow,), 60 * MILLION, ())
+    reached = recovery.goals(found)
+    assert reached["P4"].why == "by thread: python 75%, rocksdb:low 25%"
+    assert reached["P4_warm"].why == ""
+    assert recovery.sizes(found) == {
+        "admit_log_bytes_an_id": 60.0, "recovery_s_a_million": 8.0, "recovery_rss_mb": 100.0,
+        "warm_restart_s": 1.5,
+    }  # fmt: skip
 
 
 def round_of(single_us: float, *wrong: str) -> facts.Round:
