@@ -24,7 +24,7 @@ from tests.bench import process_tree
 from tests.bench.contender import Heat
 from tests.bench.crew import POLL_S, READY_S, STOP_S, Crew
 from tests.bench.hottest import shares
-from tests.bench.oracle import differences, tally
+from tests.bench.oracle import Tally, differences, tally
 from tests.bench.output import say
 from tests.bench.stack import PARTITIONS, ROOT, BenchError, Stack, running
 from tests.bench.summary import FOLDER, Goal, put, put_sizes, spread
@@ -73,13 +73,11 @@ class Recovered:
 def recover(stack: Stack, folder: Path, events: int, runs: int) -> Recovered:
     """The whole story of one worker."""
     values, copies, fresh = _written(stack, events)
-    expected = tally(values)
-    ids = expected.accepted + expected.late
-    say(f"recovery  {events:,} records with {ids:,} ids are in the topic")
+    say(f"recovery  {events:,} records are in the topic")
     crew = Crew(Heat(stack, topics.EVENTS, folder, 1))
     try:
         worker = crew.start(0)
-        crew.await_done(expected, DONE_S)
+        crew.await_done(Tally(records=events), DONE_S)
         crew.stop(worker)
         log_bytes = _bytes_on_disk(stack, topics.ADMIT_LOG)
         warm = [_started(crew, "warm") for _ in range(runs)]
@@ -96,6 +94,8 @@ def recover(stack: Stack, folder: Path, events: int, runs: int) -> Recovered:
     env = crew.heat.environment()
     # The first one compiles what it imports.
     faust_s = [_faust(folder / f"faust-{number}", env) for number in range(runs + 1)]
+    # The oracle is slow and asked once; of the fresh ones no more than these were added since.
+    ids = expected.accepted + expected.late - len(fresh)
     return Recovered(ids, tuple(faust_s[1:]), tuple(warm), tuple(cold), log_bytes, wrong)
 
 

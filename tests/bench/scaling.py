@@ -221,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench scaling", description=__doc__)
     add = parser.add_argument
-    add("--events", type=int, default=400_000, help="records")
+    add("--events", type=int, default=300_000, help="records")
     add("--runs", type=int, default=2, help="rounds")
     add("--out", type=Path, default=FOLDER, help="where the summary goes")
     return parser.parse_args(arguments)

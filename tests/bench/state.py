@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from rocksdict import Cache, Rdict
+from rocksdict import Cache
 
 from streams.core.fact import Series
 from streams.core.instant import HOUR_US
@@ -31,7 +31,9 @@ from streams.core.level import Reading, encode_key, encode_reading
 from streams.core.mark import encode_mark
 from streams.engine.log import LogId
 from streams.engine.settlement import ID_BYTES, Settlement
+from streams.engine.store import Store
 from streams.engine.table import PartitionTable, open_table
+from streams.engine.table_core import FAMILIES
 from tests.bench.costs import COPY, LOOK_UP, SETTLE, Cost, Meter, cost
 from tests.bench.output import say
 from tests.bench.summary import FOLDER, Goal, put, put_sizes
@@ -182,7 +184,7 @@ class Filling:
             levels += table.meta.levels
             path = table.path
             table.close()
-            _compact(path)
+            _compact(path, self._cache)
         return levels, sum(f.stat().st_size for f in self.folder.rglob("*") if f.is_file())
 
 
@@ -205,12 +207,13 @@ def _marked(number: int, first: int, count: int = FRESH) -> list[tuple[bytes, by
     ]
 
 
-def _compact(path: Path) -> None:
-    """As RocksDB does by itself in the end, with the options that are stored beside the data."""
-    db = Rdict(str(path))
-    for family in Rdict.list_cf(str(path)):
-        db.get_column_family(family).compact_range(None, None)
-    db.close()
+def _compact(path: Path, cache: Cache) -> None:
+    """As RocksDB does by itself in the end, with the options that the engine opens it with."""
+    store = Store(path, FAMILIES, cache)
+    for family in store._families.values():
+        family.compact_range(None, None)
+    del family
+    store.close()
 
 
 def fill(folder: Path, ids: int, generations: int) -> Stored:
@@ -248,6 +251,7 @@ def goals(stored: Stored) -> dict[str, Goal]:
     short = stored.ids < GOAL_IDS * 0.99
     why = f"measured at {size}; `state --ids {GOAL_IDS}` is the goal's size" if short else ""
     near, far, cheap = stored.near, stored.far, stored.ratio <= GOAL_RATIO
+    parts = f"CPU us of an id at 1 M: {near.told()}; at the end: {far.told()}"
     return {
         "P3": Goal(
             f"state <= {GOAL_BYTES:.0f} B on disk per id after compaction, levels included",
@@ -259,7 +263,7 @@ def goals(stored: Stored) -> dict[str, Goal]:
             f"a fresh id at {GOAL_IDS / 1e6:.0f} M stored ids <= {GOAL_RATIO}x that at 1 M",
             f"{stored.ratio:.2f}x ({near.total_us:.2f} us at 1 M, {far.total_us:.2f} us at {size})",
             met=cheap and not wrong,
-            why="; ".join(filter(None, (why, "" if cheap else _parts(near, far)))),
+            why="; ".join(filter(None, (why, "" if cheap else parts))),
         ),
         "P3_exact": Goal(
             "0 false duplicates, 0 missed ones",
@@ -268,11 +272,6 @@ def goals(stored: Stored) -> dict[str, Goal]:
             met=not wrong,
         ),
     }
-
-
-def _parts(near: Cost, far: Cost) -> str:
-    """Where what a fresh id costs more went."""
-    return f"CPU us at 1 M: {near.told()}; at the end: {far.told()}"
 
 
 def main(arguments: Sequence[str]) -> int:
