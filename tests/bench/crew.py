@@ -76,15 +76,24 @@ class Crew(Tailrace):
         self._command: Command | None = None
         self._judged: Counter[str] = Counter()
 
-    def start(self, number: int) -> Worker:
-        """Starts a worker, which has the data directory of its number; does not wait for it."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """Settings that all workers share; what else is started with them meets the same ledger."""
+        return self._prepared().env
+
+    def _prepared(self) -> Command:
         if self._command is None:
             self._command = self.prepare()
+        return self._command
+
+    def start(self, number: int) -> Worker:
+        """Starts a worker, which has the data directory of its number; does not wait for it."""
+        command = self._prepared()
         folder = self.heat.folder / f"worker-{number}"
         folder.mkdir(exist_ok=True)
         port = free_ports(1)[0]
         env = {
-            **self._command.env,
+            **command.env,
             "TAILRACE_DATA_DIR": str(folder / "data"),
             "TAILRACE_METRICS_PORT": str(port),
         }
@@ -92,7 +101,7 @@ class Crew(Tailrace):
         with log.open("ab") as file:
             began_s = time.monotonic()
             child = subprocess.Popen(
-                self._command.argv, env=env, cwd=ROOT, stdout=file, stderr=file,
+                command.argv, env=env, cwd=ROOT, stdout=file, stderr=file,
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         worker = Worker(child, f"http://127.0.0.1:{port}", log, began_s)

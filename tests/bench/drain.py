@@ -34,8 +34,9 @@ from streams.agents.publish import Lent, Publisher
 from streams.agents.publish_limits import PublishLimits
 from streams.core.catalogue import MeterVersion
 from streams.core.instant import HOUR_US, MINUTE_US
+from tests.bench.output import say
 from tests.bench.process_tree import postmaster, usage
-from tests.bench.summary import FOLDER, Goal, put, spread
+from tests.bench.summary import FOLDER, Goal, put, put_sizes, spread
 from tests.support.postgres import Database, running_server
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def goals(runs: Sequence[Drained]) -> dict[str, Goal]:
             f"permits, with < {100 * GOAL_LIMITED} % answers 429"
         )
         figure = f"{spread(shares, '')}, at most {100 * refused:.2f} % 429"
-        found["P5"] = Goal(goal, figure, kept_pace and not any(run.wrong for run in limited))
+        why = "" if kept_pace else limited[-1].line()
+        found["P5"] = Goal(goal, figure, kept_pace and not any(run.wrong for run in limited), why)
     return found
 
 
@@ -157,17 +159,14 @@ def main(arguments: Sequence[str]) -> int:
                     limited = _limited(url)
                 runs.append(Drained(events, spent, limit, wrong, limited))
                 server.drop(database)
-                _say(runs[-1].line())
+                say(runs[-1].line())
     reached = goals(runs)
     put(reached, asked.out)
+    free = [run.events / run.spent.seconds for run in runs if run.limit is None]
+    put_sizes({"publish_per_s": median(free)} if free else {}, asked.out)
     for goal in reached.values():
-        _say(f"{goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'}")
+        say(f"{goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'}")
     return int(any(run.wrong for run in runs))
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 async def _run(

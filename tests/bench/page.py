@@ -1,7 +1,9 @@
 """`python -m tests.bench.page`: docs/performance.md from the records of the last `make bench`.
 
-The records are heats.json and summary.json in build/bench, and the plots beside them. Nothing is on
-the page that was not measured: a goal that was missed is there as missed, with the reason.
+The records are heats.json, summary.json and sizes.json in build/bench, and the plots beside them.
+Nothing is on the page that was not measured: a goal that was missed is there as missed, with the
+reason. What it was made of is kept beside it, and the table of sizes in docs/deploy.md is made of
+the same.
 """
 
 from __future__ import annotations
@@ -9,30 +11,31 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from streams.settings import Settings
-from tests.bench import report
-from tests.bench.report import OURS, Record
+from tests.bench import report, sizing
+from tests.bench.report import Record
 from tests.bench.stack import ROOT
-from tests.bench.summary import FOLDER, Goal, load
-from tests.support.markdown import table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from tests.bench.summary import FOLDER, Goal, load, load_sizes
 
 PAGE: Final = ROOT / "docs" / "performance.md"
-RECOVERY: Final = "P4"
-LOADS: Final = (100, 1_000, 10_000, 100_000)
-BUSY: Final = 0.5
-"""How much of a core the table of loads lets a worker use: the rest is for catching up."""
-DAY_S: Final = 86_400
+DEPLOY: Final = ROOT / "docs" / "deploy.md"
+BEGIN: Final = "<!-- Up to the next mark: written by `python -m tests.bench.page`. -->\n\n"
+END: Final = "\n\n<!-- The mark. -->"
 
 
-def page(record: Record, goals: Mapping[str, Goal], plots: Sequence[str] = ()) -> str:
+class Kept(msgspec.Struct):
+    """What the page is made of."""
+
+    record: Record
+    goals: dict[str, Goal]
+    sizes: dict[str, float] = {}
+    plots: list[str] = []
+
+
+def page(kept: Kept) -> str:
     """The records of a run, as Markdown."""
     parts = [
         "# Performance",
@@ -42,59 +45,40 @@ def page(record: Record, goals: Mapping[str, Goal], plots: Sequence[str] = ()) -
         "What carries over to another machine is the ratios: each is of two runs within the same "
         "minutes.",
         "## Goals",
-        report.reached(dict(goals)),
+        report.reached(kept.goals),
         "## The same job on other engines",
         "Each reads the same topic and does the same: recognise copies, put late and unreadable "
         "records aside, keep an exact total for each tenant's hour, write every record into its "
         "output topic, and be able to recover. An oracle that shares no code with any of them "
         "says what must come of it; who differs in anything has no figures. The main figure is "
         "events per CPU-second of the process tree.",
-        report.told(record).strip(),
-        *(f"![{plot}](performance-{plot}.svg)" for plot in plots),
+        report.told(kept.record).strip(),
+        *(f"![{plot}](performance-{plot}.svg)" for plot in kept.plots),
     ]
-    if sized := _sizing(record, goals):
+    if sized := sizing.parts(kept.record, kept.sizes):
         parts += ["## Sizing", *sized]
     return "\n\n".join(parts) + "\n"
 
 
-def _sizing(record: Record, goals: Mapping[str, Goal]) -> Sequence[str]:
-    """What one worker takes and needs; nothing where ours was not exact."""
-    heats = [r[OURS] for r in record.rounds if OURS in r and not r[OURS].wrong]
-    if not heats:
-        return ()
-    rate = median(h.rate_warm for h in heats)
-    state = median(h.state_per_id for h in heats)
-    recovery = goals.get(RECOVERY)
-    one = (
-        ("events per second, one worker, all it can", f"{median(h.pace_warm for h in heats):,.0f}"),
-        ("CPU-seconds per million events", f"{1e6 / rate:.1f}"),
-        ("disk per million identities", f"{state:.1f} MB"),
-        ("memory at the end of the run", f"{median(h.rss_peak_mb for h in heats):,.0f} MB"),
-        (
-            "recovery of a lost disk",
-            f"{recovery.figure} ({recovery.goal})" if recovery else "not measured",
-        ),
-    )
-    days = Settings.horizon_h / 24
-    loads = [
-        (
-            f"{load_per_s:,}",
-            f"{load_per_s / rate:.2f}",
-            f"{max(1, -(-load_per_s // int(rate * BUSY)))}",
-            f"{load_per_s * DAY_S * days * state / 1e9:,.1f} GB",
-        )
-        for load_per_s in LOADS
-    ]
-    return (
-        table(("one worker", "measured"), one),
-        f"From these, for {days:g} days of remembered identities and workers that leave "
-        f"{1 - BUSY:.0%} of their core for catching up:",
-        table(("events per second", "cores busy", "workers", "disk for identities"), loads),
-    )
+def deploy(text: str, kept: Kept) -> str:
+    """The page about deploying, with what is between its marks made of the records."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return f"{before}{begin}{sizing.advice(kept.record, kept.sizes)}{end}{after}"
 
 
-def main(records: Path = FOLDER, target: Path = PAGE) -> int:
-    """Writes the page and its plots; 1 where no race has left a record."""
+def kept_path(target: Path) -> Path:
+    """Where lies what a page is made of."""
+    return target.with_suffix(".json")
+
+
+def read_kept(target: Path) -> Kept:
+    """What a page is made of."""
+    return msgspec.json.decode(kept_path(target).read_bytes(), type=Kept)
+
+
+def main(records: Path = FOLDER, target: Path = PAGE, deploying: Path = DEPLOY) -> int:
+    """Writes the page, its plots and the table of sizes; 1 where no race has left a record."""
     try:
         record = msgspec.json.decode((records / report.HEATS).read_bytes(), type=Record)
     except FileNotFoundError:
@@ -103,8 +87,10 @@ def main(records: Path = FOLDER, target: Path = PAGE) -> int:
     plots = sorted(records.glob("*.svg"))
     for plot in plots:
         shutil.copyfile(plot, target.with_name(f"{target.stem}-{plot.name}"))
-    text = page(record, load(records), [plot.stem for plot in plots])
-    target.write_text(text, encoding="utf-8")
+    kept = Kept(record, load(records), load_sizes(records), [plot.stem for plot in plots])
+    kept_path(target).write_bytes(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+    target.write_text(page(kept), encoding="utf-8")
+    deploying.write_text(deploy(deploying.read_text(encoding="utf-8"), kept), encoding="utf-8")
     return 0
 
 

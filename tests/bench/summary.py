@@ -1,7 +1,7 @@
 """Goals with what was measured → build/bench/summary.json, one entry a goal.
 
-Each benchmark puts in its own and leaves those of the others, so that the file is whole when all
-have run, in whatever order.
+Beside it `sizes.json` has what a size is reckoned from, as numbers. Each benchmark puts in its own
+and leaves those of the others, so that both are whole when all have run, in whatever order.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parents[2] / "build" / "bench"
 SUMMARY: Final = "summary.json"
+SIZES: Final = "sizes.json"
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -34,13 +35,7 @@ class Goal(msgspec.Struct, frozen=True):
 
 def put(entries: Mapping[str, Goal], folder: Path = FOLDER) -> None:
     """Writes entries beside those of other benchmarks; an entry of the same name is replaced."""
-    folder.mkdir(parents=True, exist_ok=True)
-    after = {**load(folder), **entries}
-    content = msgspec.json.format(msgspec.json.encode(dict(sorted(after.items()))))
-    # Replaced whole: a benchmark that is ended leaves what others have measured.
-    staged = folder / f"{SUMMARY}.part"
-    staged.write_bytes(content + b"\n")
-    staged.replace(folder / SUMMARY)
+    _write(folder / SUMMARY, {**load(folder), **entries})
 
 
 def load(folder: Path = FOLDER) -> dict[str, Goal]:
@@ -49,6 +44,26 @@ def load(folder: Path = FOLDER) -> dict[str, Goal]:
     if not summary.exists():
         return {}
     return msgspec.json.decode(summary.read_bytes(), type=dict[str, Goal])
+
+
+def put_sizes(figures: Mapping[str, float], folder: Path = FOLDER) -> None:
+    """Writes figures that sizes are reckoned from, beside those of other benchmarks."""
+    _write(folder / SIZES, {**load_sizes(folder), **figures})
+
+
+def load_sizes(folder: Path = FOLDER) -> dict[str, float]:
+    """Every such figure so far, its unit in its name."""
+    sizes = folder / SIZES
+    return msgspec.json.decode(sizes.read_bytes(), type=dict[str, float]) if sizes.exists() else {}
+
+
+def _write(path: Path, content: Mapping[str, Goal] | Mapping[str, float]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoded = msgspec.json.format(msgspec.json.encode(dict(sorted(content.items()))))
+    # Replaced whole: a benchmark that is ended leaves what others have measured.
+    staged = path.with_name(f"{path.name}.part")
+    staged.write_bytes(encoded + b"\n")
+    staged.replace(path)
 
 
 def spread(values: Sequence[float], unit: str) -> str:

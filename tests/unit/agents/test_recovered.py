@@ -13,6 +13,7 @@ from streams.core import admission
 from streams.core.mark import encode_mark
 from streams.engine import packed, packed_reader, recovery, table_meta
 from streams.engine.absorb import absorb
+from streams.engine.errors import UnknownPackedVersion
 from streams.engine.recovery import _Attempt
 from streams.engine.store import Store
 from streams.engine.table import PartitionTable
@@ -202,6 +203,32 @@ async def test_state_that_is_misread_is_caught(
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         await upgraded(tmp_path, monkeypatch, disk_kept=True)
+
+
+async def rolled_back(tmp_path: Path, patch: Patch, *, disk_kept: bool) -> World:
+    """A worker of the release before where one of this release has stopped; then this one again."""
+    world = await settled(tmp_path / "world", LOG[:HALF])
+    if not disk_kept:
+        world.lose_disk()
+    left = list(world.broker.packed)
+    with patch.context() as within:
+        as_the_release_before(within)
+        with pytest.raises(UnknownPackedVersion, match=r"version 2, .* upgrade this worker"):
+            world.recovered().close()
+    assert world.broker.packed == left
+    assert len(aside(world)) == int(disk_kept)
+    world.broker.source = list(LOG)
+    await finish(world)
+    return world
+
+
+@pytest.mark.parametrize("disk_kept", [True, False])
+async def test_a_worker_of_the_release_before_refuses_what_this_one_left_and_spoils_nothing(
+    tmp_path: Path, monkeypatch: Patch, *, disk_kept: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await rolled_back(tmp_path, monkeypatch, disk_kept=disk_kept)
+    said = "table has format 2, this release reads 1" in capsys.readouterr().out
+    assert said == disk_kept
 
 
 # -- while Kafka has other things to do ------------------------------------------------------------
