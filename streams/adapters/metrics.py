@@ -155,12 +155,16 @@ class Spread:
         return [("+Inf" if bound == inf else repr(bound), count) for bound, count in self.below]
 
 
-Sample = tuple[str, str | tuple[str, ...] | None, float | Spread]
+Sample = tuple[str, str | tuple[str, ...] | None, float]
 """Metric name, values of its labels, value."""
+SpreadSample = tuple[str, str | tuple[str, ...] | None, Spread]
+"""The same of a histogram."""
 
 
 class _Figures(Collector):
-    def __init__(self, read: Callable[[], Iterable[Sample]], told: tuple[MetricName, ...]) -> None:
+    def __init__(
+        self, read: Callable[[], Iterable[Sample | SpreadSample]], told: tuple[MetricName, ...]
+    ) -> None:
         self._read = read
         self._told = told
 
@@ -194,7 +198,7 @@ def _family(
 
 
 def exposition(
-    read: Callable[[], Iterable[Sample]], teller: Teller = "worker"
+    read: Callable[[], Iterable[Sample | SpreadSample]], teller: Teller = "worker"
 ) -> Callable[[], bytes]:
     """A function that renders the figures in Prometheus's text format.
 

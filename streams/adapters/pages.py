@@ -18,6 +18,8 @@ class Pages:
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
+        self.address = ""
+        """Where it listens, such as `http://127.0.0.1:9400`; empty before."""
 
     async def start(
         self,
@@ -26,7 +28,7 @@ class Pages:
         body_bytes_max: int = 64 * 1024,
         stop_s: float = 60.0,
     ) -> str:
-        """Listens; the base address, such as `http://127.0.0.1:9400`.
+        """Listens; the base address.
 
         Args:
             routes: what is served.
@@ -42,7 +44,8 @@ class Pages:
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         host, port = self._runner.addresses[0][:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return self.address
 
     async def stop(self) -> None:
         """Stops listening; waits for what is in hand."""

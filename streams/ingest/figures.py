@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, get_args
 
 from streams.adapters.clock import Clock
-from streams.adapters.metrics import Sample, Spread
+from streams.adapters.metrics import Sample, Spread, SpreadSample
 from streams.ingest.answers import STATUSES
 from streams.ingest.outcome import Failure
 
@@ -54,7 +54,7 @@ class Figures:
         self._failures[why] += 1
         self._failed_at_s[why] = self.clock.elapsed_s()
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[Sample | SpreadSample]:
         """As the metrics' table names them."""
         for status, count in sorted(self.calls.items()):
             yield "usage_ingest_calls_total", status, count

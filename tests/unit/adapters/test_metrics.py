@@ -13,6 +13,7 @@ from streams.adapters.metrics import (
     MetricName,
     Sample,
     Spread,
+    SpreadSample,
     Teller,
     exposition,
 )
@@ -50,12 +51,14 @@ UNITS = (
 EVERY = [(teller, metric) for teller, told in TOLD_BY.items() for metric in told]
 
 
-def sample_of(metric: MetricName, number: int) -> Sample:
-    value = Spread(((1.5, 1), (inf, number)), 2.5) if metric.kind == "histogram" else number
-    return metric.name, tuple(f"{label}{number}" for label in metric.labels) or None, value
+def sample_of(metric: MetricName, number: int) -> Sample | SpreadSample:
+    values = tuple(f"{label}{number}" for label in metric.labels) or None
+    if metric.kind == "histogram":
+        return metric.name, values, Spread(((1.5, 1), (inf, number)), 2.5)
+    return metric.name, values, number
 
 
-def all_of(teller: Teller) -> Iterator[Sample]:
+def all_of(teller: Teller) -> Iterator[Sample | SpreadSample]:
     return (sample_of(metric, number) for number, metric in enumerate(TOLD_BY[teller], 1))
 
 

@@ -1,6 +1,7 @@
 """A web application on a port: taken at once, told when it serves, ended in order."""
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -66,13 +67,15 @@ async def refused(address: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_told_to_stop_it_answers_what_it_has_and_takes_no_more(
-    served: Served, number: int
+    served: Served, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     (address,) = served.ready
     answer = asyncio.create_task(ask(address))
     await served.asked.wait()
     os.kill(os.getpid(), number)
     await eventually("it takes no more", lambda: refused(f"{address}/no-such-page"))
+    await eventually("it waits for what it has", lambda: "Waiting for" in caplog.text)
     assert not answer.done()
     served.let.set()
     assert await answer == "answered"
