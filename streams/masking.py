@@ -18,7 +18,7 @@ _NAMED: Final = re.compile(
 )
 _QUOTED: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 # Without what may stand before it: the search for that reads a long word again from each letter.
-_NAME: Final = r"(?:passw(?:or)?d|secret|api_?key)"
+_NAME: Final = r"(?:passw(?:or)?d|secret(?:_?access_?key)?|session_?token|api_?key)"
 _SHAPES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # Stripe's keys and signing secrets.
     (re.compile(r"\b((?:sk|rk|ek)_(?:live|test)_)[A-Za-z0-9]{3,}"), rf"\1{MASK}"),

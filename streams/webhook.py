@@ -8,7 +8,6 @@ any webhook reports are only slower.
 """
 
 import asyncio
-import signal
 from collections.abc import Callable
 
 import structlog
@@ -18,6 +17,7 @@ from streams.adapters.ledger_pool import LedgerPool
 from streams.adapters.ledger_rejections import LedgerRejections
 from streams.adapters.metrics import exposition
 from streams.adapters.probe import Probe
+from streams.adapters.signals import on_stop
 from streams.adapters.stripe import StripeSink
 from streams.adapters.stripe_events import StripeEvents, open_notification
 from streams.adapters.webhook import WebhookServer
@@ -41,8 +41,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         SettingsError: a port is taken.
     """
     stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    on_stop(stopped.set)
     clock = SystemClock()
     pool = LedgerPool(settings.ledger_dsn)
     async with StripeSink(stripe_settings(settings)) as sink:

@@ -222,6 +222,57 @@ ROWS: Final = (
         ),
     ),
     (
+        "Does what comes by HTTP arrive?",
+        (
+            Panel(
+                "Calls, by answer",
+                "ops",
+                (("sum by (status) (rate(usage_ingest_calls_total[5m]))", "{{status}}"),),
+            ),
+            Panel(
+                "Their events",
+                "ops",
+                (("sum by (outcome) (rate(usage_ingest_events_total[5m]))", "{{outcome}}"),),
+                runbook="UsageIngestRefused",
+            ),
+            Panel(
+                "From body to answer",
+                "s",
+                tuple(
+                    (
+                        f"histogram_quantile({part}, sum by (le) "
+                        "(rate(usage_ingest_call_seconds_bucket[5m])))",
+                        f"{part:.0%} of calls",
+                    )
+                    for part in (0.5, 0.95, 0.99)
+                ),
+                red=2.5,
+                runbook="UsageIngestSlow",
+            ),
+            Panel(
+                "Not recorded, by cause",
+                "ops",
+                (("sum by (why) (rate(usage_ingest_failures_total[5m]))", "{{why}}"),),
+                runbook="UsageIngestFailing",
+            ),
+            Panel(
+                "Since the last failure",
+                "s",
+                (("min by (why) (usage_ingest_failure_age_seconds)", "{{why}}"),),
+                runbook="UsageIngestFailing",
+            ),
+            Panel(
+                "In hand, and keys over their rate",
+                "short",
+                (
+                    ("usage_ingest_calls_waiting", "waiting at {{instance}}"),
+                    ("sum by (holder) (rate(usage_ingest_limited_total[5m]))", "429 of {{holder}}"),
+                ),
+                runbook="UsageIngestLimited",
+            ),
+        ),
+    ),
+    (
         "Is capture safe?",
         (
             Panel(

@@ -4,8 +4,15 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, Final
 
-from streams.adapters.metrics import EXPORTER_METRICS, SHARED, WORKER_METRICS, MetricName
+from streams.adapters.metrics import (
+    EXPORTER_METRICS,
+    INGEST_METRICS,
+    SHARED,
+    WORKER_METRICS,
+    MetricName,
+)
 from streams.cli.main import COMMANDS, EXIT_CODES, loaded
+from streams.ingest.serve import REQUIRED_BY_INGEST
 from streams.settings import PREFIX, REQUIRED_BY_WORKER, Settings
 from streams.topics import TOPICS
 from streams.webhook import REQUIRED_BY_WEBHOOK
@@ -33,7 +40,7 @@ def settings() -> str:
         "`tailrace config show` prints what is in force, with secrets masked.",
         table(("setting", "default", "secret", "meaning"), rows),
         f"A worker needs {_listed(REQUIRED_BY_WORKER)}. `tailrace webhook` needs "
-        f"{_listed(REQUIRED_BY_WEBHOOK)}.",
+        f"{_listed(REQUIRED_BY_WEBHOOK)}. `tailrace ingest` needs {_listed(REQUIRED_BY_INGEST)}.",
     )
 
 
@@ -43,13 +50,16 @@ def metrics() -> str:
     return page(
         "Metrics",
         "`streams/adapters/metrics.py`",
-        "Names are never renamed; the unit stands last. Each worker serves its own at "
-        "`metrics_port`, one exporter those that are one for all workers at `exporter_port`.",
+        "Names are never renamed; the unit stands last. Each worker and each `tailrace ingest` "
+        "serves its own at `metrics_port`, one exporter those that are one for all workers at "
+        "`exporter_port`.",
         "## Workers",
         _metrics(WORKER_METRICS),
         "## Exporter",
         _metrics(EXPORTER_METRICS),
         f"It tells these of the workers' too: {_listed(shared)}.",
+        "## Ingestion",
+        _metrics(INGEST_METRICS),
     )
 
 

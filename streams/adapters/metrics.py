@@ -6,13 +6,19 @@ slot, connector, the group's lag; `tailrace ingest` tells of the calls it answer
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-Kind = Literal["counter", "gauge"]
+Kind = Literal["counter", "gauge", "histogram"]
 Teller = Literal["worker", "exporter", "ingest"]
 
 
@@ -114,6 +120,10 @@ INGEST_METRICS: Final = (
     MetricName("usage_ingest_calls_total", "counter", "status", "calls answered, by HTTP status"),
     MetricName("usage_ingest_events_total", "counter", "outcome", "their events, by what became"),
     MetricName("usage_ingest_calls_waiting", "gauge", None, "calls that wait for their answer"),
+    MetricName("usage_ingest_call_seconds", "histogram", None, "from a body to its answer"),
+    MetricName("usage_ingest_limited_total", "counter", "holder", "calls over the rate of a key"),
+    MetricName("usage_ingest_failures_total", "counter", "why", "calls that could not be recorded"),
+    MetricName("usage_ingest_failure_age_seconds", "gauge", "why", "since the last of them"),
 )
 
 SHARED: Final = (
@@ -130,33 +140,65 @@ TOLD_BY: Final[Mapping[Teller, tuple[MetricName, ...]]] = {
     "ingest": INGEST_METRICS,
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A histogram's value."""
+
+    below: tuple[tuple[float, int], ...]
+    """Upper bounds, and how many values are not above; all of them at the last, infinity."""
+    total: float
+
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus writes the bounds."""
+        return [("+Inf" if bound == inf else repr(bound), count) for bound, count in self.below]
+
+
 Sample = tuple[str, str | tuple[str, ...] | None, float]
 """Metric name, values of its labels, value."""
+SpreadSample = tuple[str, str | tuple[str, ...] | None, Spread]
+"""The same of a histogram."""
 
 
 class _Figures(Collector):
-    def __init__(self, read: Callable[[], Iterable[Sample]], told: tuple[MetricName, ...]) -> None:
+    def __init__(
+        self, read: Callable[[], Iterable[Sample | SpreadSample]], told: tuple[MetricName, ...]
+    ) -> None:
         self._read = read
         self._told = told
 
     def collect(self) -> Iterator[Metric]:
         """One family a name, with the samples as they are now."""
-        samples: Mapping[str, list[tuple[tuple[str, ...], float]]] = {
+        samples: Mapping[str, list[tuple[tuple[str, ...], float | Spread]]] = {
             m.name: [] for m in self._told
         }
         for name, label, value in self._read():
             values = label if isinstance(label, tuple) else () if label is None else (label,)
             samples[name].append((values, value))
         for metric in self._told:
-            family_type = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            family = family_type(metric.name, metric.meaning, labels=metric.labels)
-            for values, value in samples[metric.name]:
-                family.add_metric(values, value)
-            yield family
+            yield _family(metric, samples[metric.name])
+
+
+def _family(
+    metric: MetricName, samples: Iterable[tuple[tuple[str, ...], float | Spread]]
+) -> Metric:
+    if metric.kind == "histogram":
+        spreads = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+        for values, spread in samples:
+            if isinstance(spread, Spread):
+                spreads.add_metric(values, spread.buckets, spread.total)
+        return spreads
+    family_type = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    numbers = family_type(metric.name, metric.meaning, labels=metric.labels)
+    for values, number in samples:
+        if not isinstance(number, Spread):
+            numbers.add_metric(values, number)
+    return numbers
 
 
 def exposition(
-    read: Callable[[], Iterable[Sample]], teller: Teller = "worker"
+    read: Callable[[], Iterable[Sample | SpreadSample]], teller: Teller = "worker"
 ) -> Callable[[], bytes]:
     """A function that renders the figures in Prometheus's text format.
 

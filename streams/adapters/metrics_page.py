@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from streams.adapters.pages import Pages
+
 
 class MetricsPage:
     """Serves what it is given; on loopback unless told otherwise."""
@@ -16,10 +18,8 @@ class MetricsPage:
             port: its port, 0 for any.
             render: the exposition as it is now; must not raise.
         """
-        self._host = host
-        self._port = port
+        self._pages = Pages(host, port)
         self._render = render
-        self._runner: web.AppRunner | None = None
 
     async def start(self) -> str:
         """Listens; the address of /metrics.
@@ -27,18 +27,12 @@ class MetricsPage:
         Raises:
             OSError: the port is taken.
         """
-        app = web.Application()
-        app.add_routes([web.get("/metrics", self._metrics), web.get("/healthz", self._health)])
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
-        host, port = self._runner.addresses[0][:2]
-        return f"http://{host}:{port}/metrics"
+        routes = (web.get("/metrics", self._metrics), web.get("/healthz", self._health))
+        return f"{await self._pages.start(routes)}/metrics"
 
     async def stop(self) -> None:
         """Stops listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._pages.stop()
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         body = await self._render()

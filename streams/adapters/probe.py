@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+from streams.adapters.pages import Pages
+
 
 class Probe:
     """Serves four pages; reads everything when asked."""
@@ -25,12 +27,10 @@ class Probe:
             metrics: the exposition.
             held: partitions that wait for somebody, and why.
         """
-        self._host = host
-        self._port = port
+        self._pages = Pages(host, port)
         self._ready = ready
         self._metrics = metrics
         self._held = held
-        self._runner: web.AppRunner | None = None
 
     async def start(self) -> str:
         """Listens; its base address.
@@ -38,26 +38,17 @@ class Probe:
         Raises:
             OSError: the port is taken.
         """
-        app = web.Application()
-        app.add_routes(
-            [
-                web.get("/health", self._health),
-                web.get("/ready", self._answer_ready),
-                web.get("/held", self._answer_held),
-                web.get("/metrics", self._answer_metrics),
-            ]
+        routes = (
+            web.get("/health", self._health),
+            web.get("/ready", self._answer_ready),
+            web.get("/held", self._answer_held),
+            web.get("/metrics", self._answer_metrics),
         )
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        return f"http://{host}:{port}"
+        return await self._pages.start(routes)
 
     async def stop(self) -> None:
         """Stops listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._pages.stop()
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -5,9 +5,13 @@ from typing import Final
 
 from aiohttp import web
 
+from streams.adapters.pages import Pages
+
 PATH: Final = "/stripe/events"
 BODY_BYTES_MAX: Final = 256 * 1024
 """A notification holds no data: Stripe's are a thousandth of this."""
+STOP_S: Final = 20.0
+"""Calls that are being answered when it stops are answered first."""
 
 Answer = tuple[int, str]
 """HTTP status and text."""
@@ -26,10 +30,8 @@ class WebhookServer:
             port: its port, 0 for any.
             receive: body and `Stripe-Signature` of a call to its answer.
         """
-        self._host = host
-        self._port = port
+        self._pages = Pages(host, port)
         self._receive = receive
-        self._runner: web.AppRunner | None = None
 
     async def start(self) -> str:
         """Listens; the address for Stripe's calls.
@@ -37,19 +39,13 @@ class WebhookServer:
         Raises:
             OSError: the port is taken.
         """
-        app = web.Application(client_max_size=BODY_BYTES_MAX)
-        app.add_routes([web.post(PATH, self._take), web.get("/health", self._health)])
-        # Calls that are being answered when it stops are answered first.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=20.0)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
-        host, port = self._runner.addresses[0][:2]
-        return f"http://{host}:{port}{PATH}"
+        routes = (web.post(PATH, self._take), web.get("/health", self._health))
+        base = await self._pages.start(routes, body_bytes_max=BODY_BYTES_MAX, stop_s=STOP_S)
+        return base + PATH
 
     async def stop(self) -> None:
         """Stops listening; waits for calls in hand."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._pages.stop()
 
     async def _take(self, request: web.Request) -> web.Response:
         status, text = await self._receive(

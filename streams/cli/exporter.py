@@ -5,7 +5,6 @@ commands do, needs no Kafka group and no disk, and writes nothing; two beside ea
 """
 
 import asyncio
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +19,7 @@ from connectors.observation import read_slot, read_written_lsn
 from streams.adapters.group_lag import read_lag
 from streams.adapters.metrics import Sample, exposition
 from streams.adapters.metrics_page import MetricsPage
+from streams.adapters.signals import on_stop
 from streams.cli import terminal
 from streams.cli.capture_access import Reach, capture_of, connect_client, source_settings
 from streams.cli.database import Connection, connected, ledger_rows, plain, rows
@@ -69,8 +69,7 @@ def exporter(directory: Dir = None) -> None:
 
 async def _serve(scrape: Scrape, host: str, port: int) -> None:
     stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    on_stop(stopped.set)
 
     async def render() -> bytes:
         samples = await scrape.samples()

@@ -1,11 +1,11 @@
 """The console's process: options → pages on a port, until SIGTERM or Ctrl-C."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import uvicorn
-
+from streams.adapters.web import WebServer
 from streams.cli.errors import ConfigurationError
 from streams.console.app import build
 from streams.console.doors import LOOPBACK, name_of
@@ -13,6 +13,8 @@ from streams.console.visit import Console
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8190
+STOP_S: Final = 5
+"""Pages in hand at SIGTERM are shown within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +44,15 @@ def serve(console: Console, place: Place, ready: Callable[[str], None]) -> None:
         ConfigurationError: the port is taken, or the address is not this machine's.
     """
     names = place.names | {name_of(_bracketed(place.host))}
-    config = uvicorn.Config(
-        build(console, names),
-        host=place.host,
-        port=place.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # A name that a proxy adds would be believed by the doors.
-        proxy_headers=False,
-        lifespan="off",
-        timeout_graceful_shutdown=5,
-    )
     try:
-        listening = config.bind_socket()
-    except SystemExit as error:
+        server = WebServer(build(console, names), place.host, place.port)
+    except OSError as error:
         raise ConfigurationError(
-            f"--port {place.port}: cannot listen on {place.host}: it is taken, or not ours",
+            f"--port {place.port}: cannot listen on {place.host}: {error.strerror}",
             fix="`tailrace console --port 0` takes a free one",
         ) from error
-    with listening:
-        port = listening.getsockname()[1]
-        # Bound is not yet open: whoever comes at the word waits in the queue until it serves.
-        listening.listen(config.backlog)
-        ready(f"http://{_bracketed(place.host)}:{port}/")
-        uvicorn.Server(config).run(sockets=[listening])
+    with server:
+        asyncio.run(server.serve(STOP_S, lambda address: ready(f"{address}/")))
 
 
 def _bracketed(host: str) -> str:

@@ -9,6 +9,7 @@ Read in the order of the journey:
 `recorded`: whether a record's fields are those that its source recorded.
 `envelope`: the bytes of a record, read.
 `catalogue`: the dated rule book, and the version that judges an event.
+`aggregation`: what an event adds, by the mode of its meter.
 `meters_file`: `meters.toml` as new lines of that book.
 `interval`: how long a billing period is, in one text.
 `billing`: a customer's periods, the deadline of an instant, and who cannot make it.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast, get_args
 
+from streams.core.aggregation import AGGREGATIONS
 from streams.core.catalogue import (
     BEGINNING_US,
     DEFAULT_SKEW_US,
@@ -157,9 +158,9 @@ def _meter(name: str, reader: "_Reader") -> tuple[MeterVersion, int | None]:
             reader.problem(key, f"unknown setting; known are {', '.join(sorted(_KEYS))}")
     window = reader.choice("window", "hour", tuple(WINDOW_LENGTHS_US))
     publish = cast("Publish", reader.choice("publish", "window", get_args(Publish)))
-    aggregation = reader.choice("aggregation", "sum", ("sum", "count"))
-    if aggregation == "count" and publish != "event":
-        reader.problem("aggregation", 'count meters add 1 an event; set publish = "event"')
+    aggregation = reader.choice("aggregation", "sum", tuple(AGGREGATIONS))
+    if not AGGREGATIONS[aggregation].signed and publish != "event":
+        reader.problem("aggregation", f'{aggregation} meters have no levels; set publish = "event"')
     meter = MeterVersion(
         metric=name,
         version=1,

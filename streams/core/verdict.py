@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from streams.core.aggregation import AGGREGATIONS
 from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion, TooFresh, Unknown
 from streams.core.event import UsageEvent
 from streams.core.fact import ReviewReason, Series
@@ -94,8 +95,8 @@ def judge_correction(
     meter = catalogue.at(event.metric, event.occurred_at_us)
     if not isinstance(meter, MeterVersion):
         return _without_meter(meter, fresh=fresh)
-    if meter.aggregation == "count":
-        return Dead("a count meter cannot take anything back", "$.delta")
+    if not AGGREGATIONS[meter.aggregation].signed:
+        return Dead(f"a {meter.aggregation} meter cannot take anything back", "$.delta")
     try:
         units = to_units(event.quantity, meter.scale)
     except ValueError as error:
@@ -128,7 +129,8 @@ def amount_of(
     except ValueError:
         return series, None
     usable = abs(units) < UNITS_LIMIT and (signed or units >= 0)
-    counted = meter.aggregation != "count" or (units == 1 and not signed)
+    mode = AGGREGATIONS[meter.aggregation]
+    counted = mode.signed if signed else mode.takes(units)
     return series, (units if usable and counted else None)
 
 
@@ -163,7 +165,7 @@ def _judge_by(event: UsageEvent, meter: MeterVersion, floor_us: int) -> Verdict:
     if (
         0 <= units < UNITS_LIMIT
         and floor_us < received_us <= event.occurred_at_us + meter.skew_max_us
-        and (meter.aggregation != "count" or units == 1)
+        and AGGREGATIONS[meter.aggregation].takes(units)
     ):
         return Accepted(_series(event, meter), units, meter)
     return _objection(event, meter, units, floor_us)
@@ -173,8 +175,9 @@ def _objection(event: UsageEvent, meter: MeterVersion, units: int, floor_us: int
     """The first rule that usage breaks which is not accepted."""
     if units < 0:
         return Dead("is negative; take usage back by a correction", "$.quantity")
-    if meter.aggregation == "count" and units != 1:
-        return Dead("a count meter counts events, so the quantity must be 1", "$.quantity")
+    mode = AGGREGATIONS[meter.aggregation]
+    if not mode.takes(units):
+        return Dead(mode.rule, "$.quantity")
     series = _series(event, meter)
     if units >= UNITS_LIMIT:
         return _too_large(units, series)

@@ -1,9 +1,8 @@
 """The routes of ingestion: a call → who it is, what is in it, what became of it."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final, Protocol
 
@@ -16,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streams.adapters.clock import Clock
-from streams.adapters.metrics import Sample
 from streams.ingest import answers, calls
+from streams.ingest.figures import Figures
 from streams.ingest.keys import Holder, KeysError, KeysFile
 from streams.ingest.limits import Rates
 from streams.ingest.outcome import AGAIN, RETRY_AFTER, Asked, CallRefusedError, Outcome, Refused
@@ -43,24 +42,6 @@ class Records(Protocol):
     async def trouble(self) -> str | None:
         """Why nothing can be recorded now; None when it can."""
         ...
-
-
-@dataclass(slots=True)
-class Figures:
-    """What this process has answered."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    events: Counter[str] = field(default_factory=Counter)
-    in_hand: int = 0
-    """Calls whose bodies we hold."""
-
-    def samples(self) -> Iterator[Sample]:
-        """As the metrics' table names them."""
-        for status, count in sorted(self.calls.items()):
-            yield "usage_ingest_calls_total", status, count
-        for outcome, count in sorted(self.events.items()):
-            yield "usage_ingest_events_total", outcome, count
-        yield "usage_ingest_calls_waiting", None, self.in_hand
 
 
 class Readiness:
@@ -93,7 +74,7 @@ class Ingest:
     body_bytes_max: int
     in_hand_max: int
     """More calls are turned away before their bodies are read."""
-    figures: Figures = field(default_factory=Figures)
+    figures: Figures
 
 
 def build(ingest: Ingest) -> Starlette:
@@ -117,13 +98,21 @@ async def _take(request: Request) -> Response:
         status, document = await _answer(ingest, request)
         headers: Mapping[str, str] = {}
     except CallRefusedError as error:
-        status, document, headers = error.status, answers.refusal(error), error.headers
+        status, document, headers = _refused(ingest.figures, error)
     except Exception:  # the last fence: a producer gets an answer, never a traceback
         log.exception("call")
-        defect = CallRefusedError(500, "this is a defect of the service", AGAIN)
-        status, document, headers = defect.status, answers.refusal(defect), defect.headers
+        defect = CallRefusedError(500, "this is a defect of the service", AGAIN, why="defect")
+        status, document, headers = _refused(ingest.figures, defect)
     ingest.figures.calls[str(status)] += 1
     return _json(document, status, headers)
+
+
+def _refused(
+    figures: Figures, error: CallRefusedError
+) -> tuple[int, answers.Document, Mapping[str, str]]:
+    if error.why is not None:
+        figures.failed(error.why)
+    return error.status, answers.refusal(error), error.headers
 
 
 async def _answer(ingest: Ingest, request: Request) -> tuple[int, answers.Document]:
@@ -131,21 +120,25 @@ async def _answer(ingest: Ingest, request: Request) -> tuple[int, answers.Docume
     if request.headers.get("content-encoding", "identity") != "identity":
         raise CallRefusedError(415, "Content-Encoding is not taken", "send the body as it is")
     if ingest.figures.in_hand >= ingest.in_hand_max:
-        raise CallRefusedError(503, "too many calls at a time", AGAIN, RETRY_AFTER)
+        raise CallRefusedError(503, "too many calls at a time", AGAIN, RETRY_AFTER, "crowded")
     ingest.figures.in_hand += 1
     try:
-        return await _held(ingest, holder, request)
+        reader, many = calls.reader_of(request.headers.get("content-type", ""))
+        body = await _body(request, ingest.body_bytes_max)
+        with ingest.figures.timed():
+            # On a thread: a body of megabytes must not stop the calls beside it.
+            call = await asyncio.to_thread(calls.read, reader, many, body)
+            return await _held(ingest, holder, call, request.headers.get("traceparent"))
     finally:
         ingest.figures.in_hand -= 1
 
 
-async def _held(ingest: Ingest, holder: Holder, request: Request) -> tuple[int, answers.Document]:
-    reader, many = calls.reader_of(request.headers.get("content-type", ""))
-    body = await _body(request, ingest.body_bytes_max)
-    # On a thread: a body of megabytes must not stop the calls beside it.
-    call = await asyncio.to_thread(calls.read, reader, many, body)
+async def _held(
+    ingest: Ingest, holder: Holder, call: calls.Call, traceparent: str | None
+) -> tuple[int, answers.Document]:
     wait_s = ingest.rates.take(holder.name, len(call.events))
     if wait_s > 0:
+        ingest.figures.limited[holder.name] += 1
         raise CallRefusedError(
             429,
             f"key {holder.name} brings more events a second than it may",
@@ -155,7 +148,7 @@ async def _held(ingest: Ingest, holder: Holder, request: Request) -> tuple[int, 
     judged = [_permitted(each, holder) for each in call.events]
     asked = [each for each in judged if isinstance(each, Asked)]
     # Committed when this returns, and nothing is told before.
-    recorded = iter(await ingest.records.record(asked, request.headers.get("traceparent")))
+    recorded = iter(await ingest.records.record(asked, traceparent))
     outcomes = [each if isinstance(each, Refused) else next(recorded) for each in judged]
     ingest.figures.events.update(answers.name_of(outcome) for outcome in outcomes)
     return answers.many(outcomes) if call.many else answers.one(outcomes[0])
@@ -168,7 +161,11 @@ def _holder(keys: KeysFile, request: Request) -> Holder:
     except KeysError as error:
         log.error("keys_unreadable", error=str(error))
         raise CallRefusedError(
-            503, "keys cannot be checked now", "send the same again later", {"Retry-After": "30"}
+            503,
+            "keys cannot be checked now",
+            "send the same again later",
+            {"Retry-After": "30"},
+            "keys",
         ) from error
     if holder is None:
         raise CallRefusedError(

@@ -8,6 +8,13 @@ from typing import Final, Literal
 AGAIN: Final = "send the same again: what was recorded already is a duplicate, and counts once"
 RETRY_AFTER: Final[Mapping[str, str]] = {"Retry-After": "1"}
 
+Failure = Literal[
+    "away", "late", "held", "not_whole", "catalogue", "data", "crowded", "keys", "defect"
+]
+"""Why a call that may be right was not recorded: the database does not answer, or not in time;
+another transaction holds a key; the outbox is not installed or not for us; its catalogue changes;
+it takes none of the data; there are too many calls; the file of keys is broken; we are."""
+
 
 class CallRefusedError(Exception):
     """Nothing of a call was recorded, whatever is in it; the answer to it.
@@ -17,12 +24,19 @@ class CallRefusedError(Exception):
         what: what was seen and why that stops the call.
         fix: what the producer does about it.
         headers: beside those of every answer.
+        why: where the fault is ours or the database's: which.
     """
 
     def __init__(
-        self, status: int, what: str, fix: str, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        what: str,
+        fix: str,
+        headers: Mapping[str, str] | None = None,
+        why: Failure | None = None,
     ) -> None:
         super().__init__(what)
+        self.why = why
         self.status = status
         self.what = what
         self.fix = fix

@@ -139,7 +139,7 @@ class Recorder:
         self._late.add(task)
         task.add_done_callback(self._forget)
         task.cancel()
-        raise CallRefusedError(503, "the outbox did not answer in time", AGAIN, RETRY_AFTER)
+        raise CallRefusedError(503, "the outbox did not answer in time", AGAIN, RETRY_AFTER, "late")
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._late.discard(task)
@@ -168,7 +168,9 @@ class Recorder:
                 else:
                     found: dict[int, Outcome] = {**refused, **dict(zip(kept, stored, strict=True))}
                     return [found[index] for index in range(len(events))]
-        raise CallRefusedError(503, "the catalogue changes just now", AGAIN, RETRY_AFTER)
+        raise CallRefusedError(
+            503, "the catalogue changes just now", AGAIN, RETRY_AFTER, "catalogue"
+        )
 
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[Connection]:
@@ -183,18 +185,22 @@ class Recorder:
         except _NOT_INSTALLED as error:
             log.error("outbox_not_whole", error=str(error))
             what = "the outbox is not installed, or this service may not record in it"
-            raise CallRefusedError(503, what, AGAIN, {"Retry-After": "30"}) from error
+            raise CallRefusedError(503, what, AGAIN, {"Retry-After": "30"}, "not_whole") from error
         except _BUSY as error:
             what = "another transaction holds one of these keys"
-            raise CallRefusedError(503, what, AGAIN, RETRY_AFTER) from error
+            raise CallRefusedError(503, what, AGAIN, RETRY_AFTER, "held") from error
         except psycopg.DataError as error:
             # The reader let something through that PostgreSQL does not take.
             log.error("event_not_taken", error=str(error))
             what = f"the database takes none of it: {error.diag.message_primary or error}"
-            raise CallRefusedError(400, what, "send events one by one to find the one") from error
+            raise CallRefusedError(
+                400, what, "send events one by one to find the one", why="data"
+            ) from error
         except _AWAY as error:
             log.warning("outbox_away", error=str(error) or type(error).__name__)
-            raise CallRefusedError(503, "the outbox did not answer", AGAIN, RETRY_AFTER) from error
+            raise CallRefusedError(
+                503, "the outbox did not answer", AGAIN, RETRY_AFTER, "away"
+            ) from error
 
     async def _committed(
         self, conn: Connection, items: str, traceparent: str | None

@@ -4,20 +4,17 @@ It holds nothing that a crash could lose: what was answered is committed, and wh
 again. Any number of them may run beside each other.
 """
 
-import asyncio
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from socket import socket
 
 import structlog
-import uvicorn
 
 from streams.adapters.clock import SystemClock
 from streams.adapters.metrics import exposition
 from streams.adapters.metrics_page import MetricsPage
+from streams.adapters.web import WebServer
 from streams.ingest.app import Ingest, Readiness, build
+from streams.ingest.figures import Figures
 from streams.ingest.keys import KeysError, KeysFile
 from streams.ingest.limits import Rates
 from streams.ingest.recorder import WAITING_PER_CONNECTION, Recorder
@@ -27,22 +24,6 @@ REQUIRED_BY_INGEST = ("ingest_dsn", "ingest_keys_file")
 STOP_S = 20
 """Calls in hand at SIGTERM are answered within that; longer than a key is waited for."""
 log = structlog.get_logger("ingest")
-
-
-class _Server(uvicorn.Server):
-    """Says when it listens, and leaves signals to us: its own way ends before we have closed."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
@@ -68,18 +49,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         Readiness(recorder, clock),
         settings.ingest_body_kib * 1024,
         settings.ingest_connections * (1 + WAITING_PER_CONNECTION),
-    )
-    config = uvicorn.Config(
-        build(ingest),
-        host=settings.ingest_host,
-        port=settings.ingest_port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # Nothing here asks where a call comes from.
-        proxy_headers=False,
-        lifespan="off",
-        timeout_graceful_shutdown=STOP_S,
+        Figures(clock),
     )
     told = exposition(ingest.figures.samples, "ingest")
 
@@ -87,30 +57,14 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         return told()
 
     page = MetricsPage(settings.metrics_host, settings.metrics_port, render)
-    listening = _listening(config, settings.ingest_port)
-    with listening:
+    with _bound(ingest, settings) as server:
         await _started(page, settings)
         await recorder.open()
         try:
-            await _until_told(config, listening, ready)
+            await server.serve(STOP_S, ready)
         finally:
             await page.stop()
             await recorder.close()
-
-
-async def _until_told(
-    config: uvicorn.Config, listening: socket, ready: Callable[[str], None]
-) -> None:
-    host, port = listening.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    server = _Server(config, lambda: ready(address))
-
-    def stop() -> None:
-        server.should_exit = True
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
-    await server.serve(sockets=[listening])
 
 
 def _keys(file: str) -> KeysFile:
@@ -122,11 +76,11 @@ def _keys(file: str) -> KeysFile:
     return keys
 
 
-def _listening(config: uvicorn.Config, port: int) -> socket:
+def _bound(ingest: Ingest, settings: Settings) -> WebServer:
     try:
-        return config.bind_socket()
-    except SystemExit as error:
-        problem = f"TAILRACE_INGEST_PORT {port}: it is taken, or the address is not ours"
+        return WebServer(build(ingest), settings.ingest_host, settings.ingest_port)
+    except OSError as error:
+        problem = f"TAILRACE_INGEST_PORT {settings.ingest_port}: {error.strerror}"
         raise SettingsError([problem]) from error
 
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from streams.adapters.metrics import METRICS
 from streams.cli.main import run
 from tests.support.promtool import promtool
 from tests.support.runbooks import HEADINGS, PLACEHOLDER, Runbook, runbooks
+from tests.support.series import SERIES
 
 ALERTS: Final = Path(__file__).parents[2] / "deploy" / "alerts"
 RULES: Final = (ALERTS / "usage.rules.yml").read_text(encoding="utf-8")
@@ -58,14 +58,13 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 def test_rules_rest_on_metrics_that_exist() -> None:
     expressions = re.findall(r"^ +expr: (.*)$", RULES, re.MULTILINE)
     used = {name for text in expressions for name in re.findall(r"\busage_\w+", text)}
-    assert used <= {metric.name for metric in METRICS}
+    assert used <= SERIES.keys()
     assert len(used) > 20
 
 
 def test_labels_of_rules_are_labels_of_their_metrics() -> None:
-    labels = {metric.name: set(metric.labels) for metric in METRICS}
     for name, selected in re.findall(r"\b(usage_\w+)\{([^}]*)\}", RULES):
-        assert {re.split("[!=]", each)[0] for each in selected.split(",")} <= labels[name], name
+        assert {re.split("[!=]", each)[0] for each in selected.split(",")} <= SERIES[name], name
 
 
 @pytest.mark.parametrize("book", BOOKS, ids=lambda book: book.name)

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams.adapters.metrics import METRICS
 from tests.dashboard import ROWS, dashboard
 from tests.support.promtool import promtool
 from tests.support.runbooks import runbooks
+from tests.support.series import SERIES
 
 PANELS = [panel for _, panels in ROWS for panel in panels]
 EXPRESSIONS = [text for panel in PANELS for text, _ in panel.expressions]
-LABELS = {metric.name: {*metric.labels, "instance"} for metric in METRICS}
+LABELS = {name: {*labels, "instance"} for name, labels in SERIES.items()}
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

@@ -13,6 +13,7 @@ import yaml
 from kubernetes_validate.utils import all_versions, major_minor
 
 from streams.cli.main import run
+from streams.ingest.serve import REQUIRED_BY_INGEST, STOP_S
 from streams.settings import REQUIRED_BY_WORKER, Settings, SettingsError, load
 from streams.stripe_access import request_s_max
 from streams.webhook import REQUIRED_BY_WEBHOOK
@@ -41,11 +42,13 @@ NEEDED: Final = {
     "worker": REQUIRED_BY_WORKER,
     "reader": ("ledger_dsn",),
     "webhook": REQUIRED_BY_WEBHOOK,
+    "ingest": REQUIRED_BY_INGEST,
 }
 PORTS: Final = {
     "worker": {"metrics": "METRICS"},
     "exporter": {"metrics": "EXPORTER"},
     "webhook": {"metrics": "METRICS", "http": "WEBHOOK"},
+    "ingest": {"metrics": "METRICS", "http": "INGEST"},
 }
 
 
@@ -77,6 +80,7 @@ def test_the_parts_are_those_of_a_deployment() -> None:
         "cronjob/tailrace-audit",
         "deployment/tailrace-console",
         "deployment/tailrace-exporter",
+        "deployment/tailrace-ingest",
         "deployment/tailrace-webhook",
         "statefulset/tailrace-worker",
     ]
@@ -86,7 +90,9 @@ def test_the_parts_are_those_of_a_deployment() -> None:
 def test_settings_and_each_secret_together_are_what_its_processes_need(secret: str) -> None:
     found = told(secret)
     assert not found.livemode
-    assert "sslmode=verify-full" in found.ledger_dsn
+    given = [dsn for dsn in (found.ledger_dsn, found.source_dsn, found.ingest_dsn) if dsn]
+    assert given
+    assert all("sslmode=verify-full" in dsn for dsn in given)
 
 
 def test_every_secret_that_a_pod_mounts_has_an_example() -> None:
@@ -187,6 +193,7 @@ def test_a_probe_asks_what_is_served_and_a_rebuilding_worker_is_left_alone(name:
     pages = {
         "worker": {"/health", "/ready"},
         "webhook": {"/health", "/ready"},
+        "ingest": {"/health", "/ready"},
         "exporter": {"/healthz"},
         "console": {"/static/icon.svg"},
     }[component(TEMPLATES[name])]
@@ -246,6 +253,18 @@ def test_a_worker_has_the_time_to_settle_what_it_has_in_hand() -> None:
     assert spec["terminationGracePeriodSeconds"] > settles_s
 
 
+def test_ingestion_has_the_time_to_answer_what_it_has_in_hand() -> None:
+    spec = TEMPLATES["deployment/tailrace-ingest"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] > STOP_S > told("ingest").ingest_timeout_s
+
+
+def test_somebody_takes_usage_while_a_node_is_emptied() -> None:
+    budget = one("PodDisruptionBudget", "tailrace-ingest")["spec"]
+    ingest = one("Deployment", "tailrace-ingest")["spec"]
+    assert budget["maxUnavailable"] < ingest["replicas"]
+    assert budget["selector"] == ingest["selector"]
+
+
 def test_workers_are_taken_away_one_at_a_time() -> None:
     budget = one("PodDisruptionBudget", "tailrace-worker")["spec"]
     worker = one("StatefulSet", "tailrace-worker")["spec"]
@@ -264,9 +283,10 @@ def test_the_console_asks_every_worker() -> None:
     ]
 
 
-def test_nobody_reaches_the_pages_but_who_is_named() -> None:
-    rules = one("NetworkPolicy", "tailrace-pages")["spec"]["ingress"]
-    assert [port["port"] for rule in rules for port in rule["ports"]] == [8190]
+@pytest.mark.parametrize(("policy", "port"), [("tailrace-pages", 8190), ("tailrace-usage", 8479)])
+def test_nobody_reaches_the_pages_but_who_is_named(policy: str, port: int) -> None:
+    rules = one("NetworkPolicy", policy)["spec"]["ingress"]
+    assert [port["port"] for rule in rules for port in rule["ports"]] == [port]
     assert all(who["podSelector"]["matchLabels"] for rule in rules for who in rule["from"])
     everybody = one("NetworkPolicy", "tailrace-figures")["spec"]["podSelector"]["matchLabels"]
     assert all(is_selected(t["metadata"]["labels"], everybody) for t in TEMPLATES.values())
@@ -296,7 +316,8 @@ def test_the_secret_of_the_documentation_holds_every_file_that_its_settings_name
     (command,) = [line for line in typed if f"secret generic tailrace-{secret} " in line]
     example = BASE / f"{secret}.example.toml"
     shutil.copy(example, tmp_path / f"{secret}.toml")
-    (tmp_path / "postgres-ca.pem").touch()
+    for beside in ("postgres-ca.pem", "keys.toml"):
+        (tmp_path / beside).touch()
     words = [*shlex.split(command)[1:], "--dry-run=client", "--output=yaml"]
     made = yaml.safe_load(kubectl(*words, cwd=tmp_path))
     named = re.findall(r"/etc/tailrace/([\w.-]+)", example.read_text(encoding="utf-8"))

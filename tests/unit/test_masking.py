@@ -37,6 +37,8 @@ PLANTED = "pL4nt3dS3cr3t"
         (f"{{secret: '{PLANTED}'}}", f"{{secret: {MASK}}}"),
         (f"Authorization: Bearer {PLANTED}", f"Authorization: Bearer {MASK}"),
         (f"client_secret={PLANTED}", f"client_secret={MASK}"),
+        (f"AWS_SECRET_ACCESS_KEY={PLANTED}/+", f"AWS_SECRET_ACCESS_KEY={MASK}"),
+        (f"aws_session_token = {PLANTED}==", f"aws_session_token = {MASK}"),
     ],
 )  # fmt: skip
 def test_a_secret_is_known_by_its_shape(text: str, without: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import msgspec
 import psycopg
 import pytest
 
+from streams.cli.errors import INTERRUPTED, UNAVAILABLE
 from streams.core.instant import wire_text
 from streams.engine.log import Record
-from tests.integration.cli.conftest import World, new_key
+from tests.integration.cli.conftest import Ran, World, new_key
 from tests.support.consumed import Message
+from tests.support.object_store import LOGIN, SECRET_KEY, object_store
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
@@ -92,15 +96,47 @@ def topic(world: World, monkeypatch: pytest.MonkeyPatch) -> AcceptedTopic:
     return known
 
 
+@dataclass
+class Place:
+    """Where an archive is, as somebody sees it who comes past the commands."""
+
+    out: str
+    read: Callable[[str], bytes]
+    write: Callable[[str, bytes], object]
+    delete: Callable[[str], None]
+
+
+@pytest.fixture(params=["folder", "object store"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    if request.param == "folder":
+        folder = tmp_path / "archive"
+        yield Place(
+            str(folder),
+            lambda path: (folder / path).read_bytes(),
+            lambda path, content: (folder / path).write_bytes(content),
+            lambda path: (folder / path).unlink(),
+        )
+        return
+    for name, value in LOGIN.items():
+        monkeypatch.setenv(name, value)
+    with object_store() as store:
+        yield Place(
+            store.uri(),
+            lambda path: store.object(f"usage/{path}"),
+            lambda path, content: store.put(f"usage/{path}", content),
+            lambda path: store.delete(f"usage/{path}"),
+        )
+
+
 def test_a_proven_day_is_archived_once_and_what_changes_it_is_found(
-    world: World, topic: AcceptedTopic, tmp_path: Path
+    world: World, topic: AcceptedTopic, place: Place, tmp_path: Path
 ) -> None:
-    out = tmp_path / "archive"
-
     def run() -> dict[str, Any]:
-        return world.cli.json("archive_run", "archive", "run", "--out", str(out))
+        return world.cli.json("archive_run", "archive", "run", "--out", place.out)
 
-    assert run() == {"out": str(out), "archived": [], "incomplete": [], "unproven": []}
+    assert run() == {"out": place.out, "archived": [], "incomplete": [], "unproven": []}
     for key in (new_key(), new_key()):
         record_yesterday(world, key)
     until(
@@ -117,23 +153,44 @@ def test_a_proven_day_is_archived_once_and_what_changes_it_is_found(
     topic.values = accepted(world)[:1]
     assert [each["events"] for each in run()["incomplete"]] == [1]
     topic.values = accepted(world)
+    assert stopped_before_the_note(world, place).code == INTERRUPTED
     (file,) = run()["archived"]
     assert (file["events"], file["rows"], file["day"]) == (2, 2, day["day"])
     assert run()["archived"] == []
-    (summed,) = duckdb.execute(f"SELECT sum(units), count(*) FROM '{out}/*/*/*.parquet'").fetchall()
+    read = tmp_path / "read.parquet"
+    read.write_bytes(place.read(file["path"]))
+    (summed,) = duckdb.execute(f"SELECT sum(units), count(*) FROM '{read}'").fetchall()
     assert summed == (6, 2)
 
     def check() -> list[str]:
-        checked = world.cli.json("archive_check", "archive", "check", "--out", str(out))
+        checked = world.cli.json("archive_check", "archive", "check", "--out", place.out)
         return [each["state"] for each in checked["days"]]
 
     assert check() == ["ok"]
-    with (out / file["path"]).open("ab") as tampered:
-        tampered.write(b"x")
+    place.write(file["path"], read.read_bytes() + b"x")
     assert check() == ["changed"]
-    assert world.cli("archive", "check", "--out", str(out)).code == 1
-    (out / file["path"]).unlink()
+    assert world.cli("archive", "check", "--out", place.out).code == 1
+    place.delete(file["path"])
     assert check() == ["missing"]
+    if "://" in place.out:
+        gone = world.cli("archive", "check", "--out", re.sub(r":\d+$", ":1", place.out))
+        assert gone.code == UNAVAILABLE
+        assert "cannot be read" in gone.err
+        assert "connect to server" in gone.err
+        assert SECRET_KEY not in gone.err + gone.out
+
+
+def stopped_before_the_note(world: World, place: Place) -> Ran:
+    """A run that has written the file, and that nobody can tell from one that has not."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("streams.cli.archive.row", stop)
+        ran = world.cli("archive", "run", "--out", place.out)
+    assert world.value(world.ledger, "SELECT count(*) FROM ledger.archived_day") == 0
+    return ran
 
 
 def test_another_file_of_a_day_is_refused(world: World) -> None:

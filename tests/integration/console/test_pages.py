@@ -159,6 +159,23 @@ def test_every_page_stands_with_nothing_to_show(opened: Opened) -> None:
         assert browser.status == (404 if "key=" in address else 200), page
 
 
+def test_a_login_that_only_reads_sees_every_page(world: World, opened: Opened) -> None:
+    troubled(world)
+    world.cli("review", "reject", str(item_of(world, "review")), "--reason", "a test", "--yes")
+    assert world.cli("audit").code in {0, 1}
+    items = [f"/{kind}/{item_of(world, kind)}" for kind in ("dead", "review")]
+    pages = [*PAGES, *items, "/trace?tenant=acme&key=fine", "/trace?tenant=globex&key=unmapped"]
+    browser = opened()
+    seen = {page: (browser.open(page).count('class="unread"'), browser.status) for page in pages}
+    world.add_fact("ledger_dsn", world.ledger.dsn(world.ledger.login("ledger_reader")))
+    reader = opened()
+    for page in pages:
+        text = reader.open(page)
+        assert (text.count('class="unread"'), reader.status) == seen[page], text
+        for refused in ("permission denied", "may do this", "not a member", "must be owner"):
+            assert refused not in text, page
+
+
 @pytest.mark.parametrize("address", [page for page in PAGES if page not in {"/sign-in", "/trace"}])
 def test_a_page_without_its_ledger_says_what_why_and_what_to_type(
     tmp_path: Path, address: str

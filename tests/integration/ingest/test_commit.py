@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ import pytest
 import requests
 
 from tests.integration.ingest.conftest import Conn
-from tests.integration.ingest.endpoint import EVENT, serving
+from tests.integration.ingest.endpoint import EVENT, Endpoint, serving
 from tests.support.outbox import all_of
 from tests.support.postgres import Database, lock_waiters
 from tests.support.proxy import proxied
@@ -119,6 +120,14 @@ def test_a_process_that_is_told_to_stop_answers_what_it_has_begun(
     assert rows(admin) == 1
 
 
+def failures(shop: Endpoint) -> dict[str, int]:
+    """Calls that were not recorded, by what Prometheus is told of their causes."""
+    told = re.findall(
+        r'^usage_ingest_failures_total\{why="(\w+)"\} (\d+)', shop.metrics(), re.MULTILINE
+    )
+    return {why: int(count) for why, count in told if int(count)}
+
+
 def refused(address: str) -> bool:
     try:
         requests.get(f"{address}/health", timeout=5)
@@ -193,6 +202,7 @@ def test_a_key_that_another_transaction_holds_is_waited_for_and_then_told(
             answer = shop.post([EVENT, {**EVENT, "event_key": "k2"}])
             assert answer.status_code == 503
             assert "another transaction" in answer.json()["error"]
+            assert failures(shop) == {"held": 1}
             other.commit()
             again = shop.post([EVENT, {**EVENT, "event_key": "k2"}])
             assert [each["status"] for each in again.json()["results"]] == ["duplicate", "recorded"]
@@ -239,6 +249,7 @@ def test_it_starts_while_the_database_is_away_and_says_so(tmp_path: Path) -> Non
         answer = shop.post(EVENT)
         assert answer.status_code == 503
         assert "nobody" not in answer.text
+        assert failures(shop) == {"late": 1}
 
 
 def test_a_login_that_may_not_record_is_told_apart(outbox: Database, tmp_path: Path) -> None:
@@ -246,6 +257,7 @@ def test_a_login_that_may_not_record_is_told_apart(outbox: Database, tmp_path: P
     with serving(dsn, tmp_path) as shop:
         assert shop.post(EVENT).status_code == 503
         assert shop.get("/ready").text.startswith("not ready: this login may not record")
+        assert failures(shop) == {"not_whole": 1}
 
 
 def test_a_database_without_the_outbox_is_told_apart(fresh_database: Any, tmp_path: Path) -> None:
@@ -260,7 +272,7 @@ def test_a_port_that_is_taken_is_said_before_anything_else(dsn: str, tmp_path: P
     with serving(dsn, tmp_path) as shop:
         port = shop.address.rpartition(":")[2]
         with (
-            pytest.raises(AssertionError, match=f"TAILRACE_INGEST_PORT {port}: it is taken"),
+            pytest.raises(AssertionError, match=f"TAILRACE_INGEST_PORT {port}: Address already"),
             serving(dsn, tmp_path, "second", TAILRACE_INGEST_PORT=port),
         ):
             pass

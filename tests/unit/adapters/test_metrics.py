@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 
@@ -11,6 +12,8 @@ from streams.adapters.metrics import (
     TOLD_BY,
     MetricName,
     Sample,
+    Spread,
+    SpreadSample,
     Teller,
     exposition,
 )
@@ -48,11 +51,14 @@ UNITS = (
 EVERY = [(teller, metric) for teller, told in TOLD_BY.items() for metric in told]
 
 
-def sample_of(metric: MetricName, number: int) -> Sample:
-    return metric.name, tuple(f"{label}{number}" for label in metric.labels) or None, number
+def sample_of(metric: MetricName, number: int) -> Sample | SpreadSample:
+    values = tuple(f"{label}{number}" for label in metric.labels) or None
+    if metric.kind == "histogram":
+        return metric.name, values, Spread(((1.5, 1), (inf, number)), 2.5)
+    return metric.name, values, number
 
 
-def all_of(teller: Teller) -> Iterator[Sample]:
+def all_of(teller: Teller) -> Iterator[Sample | SpreadSample]:
     return (sample_of(metric, number) for number, metric in enumerate(TOLD_BY[teller], 1))
 
 
@@ -63,7 +69,8 @@ def test_each_name_is_exposed_with_kind_meaning_and_value(
     number = TOLD_BY[teller].index(metric) + 1
     lines = exposition(lambda: all_of(teller), teller)().decode().splitlines()
     labels = ",".join(f'{label}="{label}{number}"' for label in sorted(metric.labels))
-    assert f"{metric.name}{'{' + labels + '}' if labels else ''} {number}.0" in lines
+    count = f"{metric.name}_count" if metric.kind == "histogram" else metric.name
+    assert f"{count}{'{' + labels + '}' if labels else ''} {number}.0" in lines
     assert f"# TYPE {metric.name} {metric.kind}" in lines
     assert f"# HELP {metric.name} {metric.meaning}" in lines
 
@@ -106,6 +113,17 @@ def test_several_labels_of_one_name() -> None:
     text = exposition(lambda: samples)().decode()
     assert 'usage_partition_held{partition="3"} 1.0' in text
     assert 'usage_partition_held{partition="7"} 1.0' in text
+
+
+def test_a_histogram_is_told_by_its_buckets_their_sum_and_their_number() -> None:
+    (metric,) = [m for m in METRICS if m.kind == "histogram"]
+    text = exposition(lambda: [sample_of(metric, 3)], "ingest")().decode()
+    assert re.findall(rf"^({metric.name}_.*)$", text, re.MULTILINE) == [
+        f'{metric.name}_bucket{{le="1.5"}} 1.0',
+        f'{metric.name}_bucket{{le="+Inf"}} 3.0',
+        f"{metric.name}_count 3.0",
+        f"{metric.name}_sum 2.5",
+    ]
 
 
 def test_two_workers_in_one_process_do_not_share_figures() -> None:

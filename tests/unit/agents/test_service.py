@@ -326,9 +326,8 @@ async def test_it_starts_serves_its_pages_hands_over_and_drains(bench: ServiceBe
         assert bench.opened == ["+one", "+two"]
         probe = bench.service._probe
         assert probe is not None
-        assert probe._runner is not None
-        host, port = probe._runner.addresses[0][:2]
-        async with ClientSession() as session, session.get(f"http://{host}:{port}/ready") as page:
+        address = probe._pages.address
+        async with ClientSession() as session, session.get(f"{address}/ready") as page:
             assert await page.text() == "ready\n"
         bench.publisher.ended = bench.feeder.ended = bench.opened
         await bench.service._before_shutdown()

@@ -66,7 +66,7 @@ def test_an_instant_may_be_text() -> None:
         (table('publish = "always"'), "api_calls.publish: must be one of window, event"),
         (table('carry = "drop"'), "api_calls.carry: must be one of review, next-period, manual"),
         (table('aggregation = "last"'), "api_calls.aggregation: must be one of sum, count"),
-        (table('aggregation = "count"'), "api_calls.aggregation: count meters add 1 an event"),
+        (table('aggregation = "count"'), "api_calls.aggregation: count meters have no levels"),
         (table("scale = 13"), "api_calls.scale: must be a whole number from 0 to 12"),
         (table("scale = true"), "api_calls.scale: must be a whole number"),
         (table("scale = 1.0"), "api_calls.scale: must be a whole number"),

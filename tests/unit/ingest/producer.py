@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from starlette.testclient import TestClient
 
-from streams.ingest.app import Figures, Ingest, Readiness, build
+from streams.ingest.app import Ingest, Readiness, build
+from streams.ingest.figures import Figures
 from streams.ingest.keys import KeysFile, add
 from streams.ingest.limits import Rates
 from streams.ingest.outcome import Asked, CallRefusedError, Contents, Outcome, Refused, Stored
@@ -108,7 +109,8 @@ def producer(
 ) -> Producer:
     file = folder / "keys.toml"
     key = add(file, "shop", ["acme", "beta"])
-    registry, clock, figures = Registry(), HandClock(), Figures()
+    registry, clock = Registry(), HandClock()
+    figures = Figures(clock)
     ingest = Ingest(
         KeysFile(file),
         Rates(events_per_s, clock),
@@ -123,4 +125,4 @@ def producer(
 
 
 def unavailable() -> CallRefusedError:
-    return CallRefusedError(503, "away", "again", {"Retry-After": "1"})
+    return CallRefusedError(503, "away", "again", {"Retry-After": "1"}, "away")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
+from streams.adapters.metrics import exposition
 from streams.ingest.keys import add
 from tests.unit.ingest.producer import EVENT, Producer, producer, unavailable
 
@@ -258,16 +261,81 @@ def test_it_counts_what_it_answered(shop: Producer) -> None:
     shop.registry.meanwhile = lambda: seen.append(shop.figures.in_hand)
     shop.post(EVENT)
     assert seen == [1]
-    assert sorted(shop.figures.samples()) == [
+    assert {told for told in figures(shop) if told[2]} == {
         ("usage_ingest_calls_total", "200", 1),
         ("usage_ingest_calls_total", "201", 1),
         ("usage_ingest_calls_total", "400", 1),
         ("usage_ingest_calls_total", "422", 1),
-        ("usage_ingest_calls_waiting", None, 0),
         ("usage_ingest_events_total", "duplicate", 2),
         ("usage_ingest_events_total", "invalid", 1),
         ("usage_ingest_events_total", "recorded", 1),
+    }
+
+
+def figures(shop: Producer) -> list[tuple[str, str | None, float]]:
+    """What Prometheus reads, without the histogram's lines."""
+    text = exposition(shop.figures.samples, "ingest")().decode()
+    found = re.findall(r'^(usage_\w+)(?:\{\w+="(.*)"\})? (\S+)$', text, re.MULTILINE)
+    return [
+        (name, label or None, float(value))
+        for name, label, value in found
+        if not name.startswith("usage_ingest_call_seconds")
     ]
+
+
+def test_what_an_alert_waits_for_is_told_from_the_start_as_nothing(shop: Producer) -> None:
+    told = {(name, label): value for name, label, value in figures(shop)}
+    assert {label for name, label in told if name == "usage_ingest_failures_total"} == {
+        "away", "late", "held", "not_whole", "catalogue", "data", "crowded", "keys", "defect",
+    }  # fmt: skip
+    outcomes = {label for name, label in told if name == "usage_ingest_events_total"}
+    assert outcomes == {"recorded", "duplicate", "conflict", "invalid", "forbidden"}
+    assert set(told.values()) == {0}
+
+
+def test_it_tells_why_calls_were_not_recorded_and_how_long_ago(shop: Producer) -> None:
+    shop.registry.broken = unavailable()
+    shop.post(EVENT)
+    shop.clock.now_s += 7
+    shop.registry.broken = ValueError("ours")
+    shop.post(EVENT)
+    shop.figures.in_hand = 2
+    shop.post(EVENT)
+    shop.figures.in_hand = 0
+    shop.keys_file.unlink()
+    shop.post(EVENT)
+    shop.clock.now_s += 5
+    told = {(name, label): value for name, label, value in figures(shop)}
+    for why, age_s in {"away": 12, "defect": 5, "crowded": 5, "keys": 5}.items():
+        assert told["usage_ingest_failures_total", why] == 1
+        assert told["usage_ingest_failure_age_seconds", why] == age_s
+    assert ("usage_ingest_failure_age_seconds", "late") not in told
+    assert told["usage_ingest_failures_total", "late"] == 0
+
+
+def test_it_tells_whose_key_was_too_fast(tmp_path: Path) -> None:
+    shop = producer(tmp_path, events_per_s=100)
+    shop.post([{**EVENT, "event_key": str(number)} for number in range(1_000)])
+    assert [shop.post(EVENT).status_code for _ in range(2)] == [429, 429]
+    assert ("usage_ingest_limited_total", "shop", 2) in figures(shop)
+
+
+def test_it_tells_how_long_calls_took_once_their_bodies_were_there(shop: Producer) -> None:
+    def passes(duration_s: float) -> None:
+        shop.clock.now_s += duration_s
+
+    for duration_s in (0.0, 0.015625, 0.5, 7.0, 99.0):
+        shop.registry.meanwhile = partial(passes, duration_s)
+        shop.post(EVENT)
+    shop.post(EVENT, Authorization="Bearer nobody")
+    text = exposition(shop.figures.samples, "ingest")().decode()
+    below = dict(
+        re.findall(r'^usage_ingest_call_seconds_bucket\{le="(.*)"\} (\S+)$', text, re.MULTILINE)
+    )
+    wanted = {"0.005": 1, "0.025": 2, "0.25": 2, "0.5": 3, "5.0": 3, "10.0": 4, "+Inf": 5}
+    assert {bound: float(below[bound]) for bound in wanted} == wanted
+    assert "usage_ingest_call_seconds_count 5.0" in text
+    assert "usage_ingest_call_seconds_sum 106.515625" in text
 
 
 def test_it_says_whether_it_is_ready_and_asks_once_a_second(shop: Producer) -> None:

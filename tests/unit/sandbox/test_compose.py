@@ -11,10 +11,14 @@ import yaml
 
 from sandbox import connect, facts, kafka, postgres, provision, secrets, stripe, webhook
 from sandbox.installation import Address, Installation
+from streams.ingest.keys import KeysFile
+from streams.ingest.serve import REQUIRED_BY_INGEST
+from streams.settings import load
 from tests.support import stack as provider
 
 ROOT = Path(__file__).resolve().parents[3]
-COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load(COMPOSE_TEXT)
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
@@ -42,7 +46,7 @@ def variable(prefix: str, setting: str) -> str:
 
 
 def test_the_same_parts_run() -> None:
-    parts = {"postgres", "kafka", "connect", "stripe", "webhook", "worker"}
+    parts = {"postgres", "kafka", "connect", "stripe", "webhook", "worker", "ingest"}
     assert set(SERVICES) == {*parts, "install"}
 
 
@@ -121,16 +125,20 @@ def test_connect_has_the_native_settings() -> None:
     assert given[connect.PASSWORD_VARIABLE] == provider.COMPOSE_PASSWORD
 
 
-def inside_settings() -> dict[str, str]:
-    """What the service's processes are given, by the addresses that containers have."""
-    inside = Installation(
+def installation() -> Installation:
+    """By the addresses that containers have."""
+    return Installation(
         Address("postgres", 5432),
         Address("postgres", 5432),
         secrets.same(provider.COMPOSE_PASSWORD),
         "kafka:9092",
         "http://connect:8083",
     )
-    return facts.settings(inside, "http://stripe:12111", stripe.API_KEY)
+
+
+def inside_settings() -> dict[str, str]:
+    """What the service's processes are given."""
+    return facts.settings(installation(), "http://stripe:12111", stripe.API_KEY)
 
 
 def test_the_stand_in_tells_the_webhook_which_knows_its_secret() -> None:
@@ -152,7 +160,22 @@ def test_the_worker_has_the_native_settings() -> None:
     assert native["TAILRACE_PARTITIONS"] == str(provision.PARTITIONS)
 
 
-@pytest.mark.parametrize("service", ["worker", "webhook", "stripe"])
+def test_ingestion_records_as_the_service_does_with_a_key_that_is_told() -> None:
+    given = dict(SERVICES["ingest"]["environment"])
+    assert given.pop("TAILRACE_INGEST_HOST") == "0.0.0.0"  # noqa: S104 - in its container
+    found = load(given, required=REQUIRED_BY_INGEST)
+    assert found.ingest_dsn == installation().writer_dsn
+    keys = KeysFile(ROOT / found.ingest_keys_file)
+    comment = next(line for line in COMPOSE_TEXT.splitlines() if "Bearer" in line)
+    holder = keys.holder(comment.rpartition("Bearer ")[2].rstrip("'"))
+    assert holder is not None
+    assert "acme" in holder.tenants
+    assert "COPY sandbox " in DOCKERFILE
+    (published,) = SERVICES["ingest"]["ports"]
+    assert published.endswith(f":{found.ingest_port}")
+
+
+@pytest.mark.parametrize("service", ["worker", "webhook", "ingest", "stripe"])
 def test_a_container_of_ours_may_write_its_state_and_nothing_else(service: str) -> None:
     given = SERVICES[service]
     assert given["read_only"] is True
@@ -164,7 +187,7 @@ def test_a_container_of_ours_may_write_its_state_and_nothing_else(service: str) 
 
 def test_only_this_computer_reaches_the_ports() -> None:
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
-    assert len(published) == 4
+    assert len(published) == 5
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
