@@ -1,4 +1,4 @@
-"""The modes of counting: what an event of each adds, and whether anything is ever taken back."""
+"""Modes of counting: a meter's mode → what an event adds, and whether it is ever taken back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
