@@ -123,6 +123,7 @@ def _race(race: Race) -> report.Record:
             rounds[-1][name] = figures
             _say(_line(number, figures))
     facts = {
+        "ran on": time.strftime("%Y-%m-%d", time.gmtime()),
         "workload": f"{asked.events:,} events ({asked.small:,} for {report.NAIVE}), seed "
         f"{asked.seed}, 5,000 Zipf tenants, 5 % copies, 1 % late, 0.1 % malformed, 12 partitions",
         "measured": "CPU of the process tree from its start until the job was done; no broker, no "
