@@ -11,8 +11,9 @@ import typer
 from streams.adapters.clock import SystemClock
 from streams.cli import terminal
 from streams.cli.audit_ledger import check_ledger
-from streams.cli.audit_registry import Span, Waiting, compare
+from streams.cli.audit_registry import Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
+from streams.cli.audit_span import Span
 from streams.cli.audit_stripe import HOUR_S, Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
 from streams.cli.errors import FINDING, TryAgainError
@@ -63,8 +64,10 @@ def audit(
     skip are listed; what is lost because of that says so, until somebody says which usage it was
     (`tailrace held name`): it is skipped then, not billed, and not lost.
 
-    Compared are identities, digests of their contents, and sums of what was counted. That each
-    window adds up exactly its events, `tailrace statement` proves for a tenant and a month.
+    Compared are identities, digests of their contents, and units: what the registry adds up to for
+    each tenant, metric and window, what the ledger counted or parked of it, what its requests say.
+    Units are judged where the digest says that both sides mean the same events; usage on its way is
+    never called wrong. While any differ nothing is sealed. `tailrace statement` lists the events.
     """
     stack = resolve(directory)
     stack.need("source_dsn", "ledger_dsn")

@@ -32,6 +32,8 @@ def check_ledger(ledger: Connection, audited: str) -> LedgerPart:
     findings += [_unequal(equation) for equation in equations if not _equal(equation)]
     findings += [_overdrawn(level) for level in rows(ledger, "overdrawn_levels")]
     findings += _misplaced(ledger)
+    findings += [_unfooted_request(request) for request in rows(ledger, "unfooted_requests")]
+    findings += [_unfooted_approval(approved) for approved in rows(ledger, "unfooted_approvals")]
     findings += [_unregistered(s) for s in rows(ledger, "unregistered", {"audited": audited})]
     findings += [
         AuditFinding("ledger", str(subject), f"ledger finding {finding_id} {kind}: {subject}")
@@ -76,6 +78,30 @@ def _unregistered(source: dict[str, Any]) -> AuditFinding:
         "`tailrace source register` if it is one of yours, else find out who writes to the topic",
         double=count,
     )
+
+
+def _unfooted_request(request: dict[str, Any]) -> AuditFinding:
+    units, entries = int(request["units"]), int(request["entries"])
+    subject = f"request {request['meter_event_id']} {request['customer']} {request['event_name']}"
+    text = (
+        f"{subject}: {units} units, value {request['value']}, and its entries come to {entries}; "
+        "see `tailrace statement` of its tenant"
+    )
+    return _other_amount("request", subject, text, entries, units)
+
+
+def _unfooted_approval(approved: dict[str, Any]) -> AuditFinding:
+    item, units, delta = approved["parked_id"], int(approved["units"]), int(approved["delta"])
+    subject = f"item {item} {approved['tenant_id']} {approved['metric']}"
+    text = (
+        f"{subject}: approved with {units} units, its entry has {delta}; "
+        f"see `tailrace review show {item}`"
+    )
+    return _other_amount("approval", subject, text, units, delta)
+
+
+def _other_amount(kind: str, subject: str, text: str, owed: int, has: int) -> AuditFinding:
+    return AuditFinding(kind, subject, text, lost=int(has < owed), double=int(has >= owed))
 
 
 def _misplaced(ledger: Connection) -> list[AuditFinding]:

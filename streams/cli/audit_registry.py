@@ -7,16 +7,17 @@ settled only when everything before it has.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-import msgspec
 
 from streams.cli.audit_copies import identities_of, sent_again, told_as, without_copies
 from streams.cli.audit_open import open_minutes, read_floor
 from streams.cli.audit_report import AuditFinding, RegistryPart
+from streams.cli.audit_seals import seal, seal_findings
 from streams.cli.audit_skipped import SkippedRecord, read_skipped
-from streams.cli.database import Connection, ledger_rows, row, rows
+from streams.cli.audit_span import Span
+from streams.cli.audit_units import Judged, read_units, units_findings
+from streams.cli.database import Connection, ledger_rows, row, rows, snapshot
 from streams.cli.errors import TryAgainError
 from streams.cli.held import REMEDY, Held
 from streams.core.audit import (
@@ -33,7 +34,8 @@ from streams.core.audit import (
     without_swept_canaries,
 )
 from streams.core.audit_names import Identity, Named, name_missing, name_repeated
-from streams.core.instant import FIRST_US, LAST_US, MINUTE_US, from_us, wire_text
+from streams.core.audit_units import UnitsFound
+from streams.core.instant import FIRST_US, wire_text
 from streams.core.recorded_again import without_recorded_again
 from streams.core.skipped import Missing
 
@@ -61,26 +63,6 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Which part of the registry is judged: `received_at` from here on."""
-
-    source: str
-    from_us: int = FIRST_US
-    open_us_max: int = 5 * MINUTE_US
-    """A transaction that is open for longer is told when it keeps minutes from being sealed."""
-
-    @property
-    def of_registry(self) -> dict[str, Any]:
-        """Bounds for the source's statements."""
-        return {"from": from_us(self.from_us), "to": from_us(LAST_US)}
-
-    @property
-    def of_ledger(self) -> dict[str, Any]:
-        """Bounds for the ledger's statements."""
-        return {"source": self.source, "from_us": self.from_us, "to_us": LAST_US}
-
-
-@dataclass(frozen=True, slots=True)
 class Look:
     """What one look at registry and cells showed."""
 
@@ -92,6 +74,7 @@ class Look:
     skipped: Sequence[SkippedRecord]
     copies: Sequence[Identity]
     recorded_again: int
+    units: UnitsFound
 
     def missing(self, source: Connection) -> Iterator[Missing]:
         """Identities that have no verdict, where their minute's digest singles them out."""
@@ -132,7 +115,8 @@ def compare(
     }
     findings = [AuditFinding("held", f"partition {h.partition}", f"{h}; {REMEDY}") for h in held]
     findings += [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
-    findings += _seal_findings(source, span, broken_seals(sealed, look.second))
+    findings += seal_findings(source, span, broken_seals(sealed, look.second))
+    findings += units_findings(look.units, judgments)
     part = RegistryPart(
         judgments,
         look.classes,
@@ -142,12 +126,13 @@ def compare(
         copies=look.copies,
         recorded_again=look.recorded_again,
         skipped=look.skipped,
+        units=look.units,
     )
     old = floor.old(span.open_us_max)
     part.unsealed = floor.held_back(judgments, old, sealed)
     part.holders = old if part.unsealed else ()
     if not findings:
-        _seal(source, ledger, span, part, sealable(judgments, floor.us), set(sealed))
+        seal(source, ledger, span, part, sealable(judgments, floor.us), set(sealed))
     return part
 
 
@@ -170,6 +155,14 @@ def look_at(
     emitted = row(source, "emit_canaries", {"token": token})["emitted"]
     awaited = set(range(int(emitted))) - {each.partition for each in held}
     _await_canaries(ledger, span.source, token, awaited, waiting)
+    # Each side in one snapshot, the ledger's first: what it holds, the registry has then.
+    with snapshot(ledger), snapshot(source):
+        return _both_sides(source, ledger, span, first, may_wait=bool(held))
+
+
+def _both_sides(
+    source: Connection, ledger: Connection, span: Span, first: Readings, *, may_wait: bool
+) -> Look:
     cell_rows = [
         Row(minute_us, name, Tally(count, int(digest)))
         for minute_us, name, count, digest in ledger_rows(ledger, "cells", span.of_ledger)
@@ -184,13 +177,16 @@ def look_at(
     skipped = read_skipped(ledger)
     judgments, copies = without_copies(source, skipped, judgments)
     judgments, again = without_recorded_again(judgments)
-    if held:
+    if may_wait:
         judgments = [_may_wait(judgment) for judgment in judgments]
     classes: Counter[str] = Counter()
     for cell in cell_rows:
         classes[cell.name] += cell.tally.count
     classes.subtract(told_as(copy, skipped) for copy in copies)
-    return Look(judgments, second, classes, sent_again(skipped, copies), copies, again)
+    units = read_units(
+        source, ledger, Judged(span.source, span.from_us, judgments, copies, again > 0)
+    )
+    return Look(judgments, second, classes, sent_again(skipped, copies), copies, again, units)
 
 
 def _registry(source: Connection, span: Span) -> Readings:
@@ -255,45 +251,3 @@ def _names(named: Named) -> str:
     more = len(named.identities) - IDENTITIES_SHOWN
     rest = f" and {more} more, see --json" if more > 0 else ""
     return f": {'' if named.exact else 'among '}{shown}{rest}"
-
-
-def _seal_findings(source: Connection, span: Span, broken: list[int]) -> list[AuditFinding]:
-    findings = [
-        AuditFinding(
-            "seal",
-            wire_text(minute_us),
-            f"sealed minute {wire_text(minute_us)} holds other rows now",
-        )
-        for minute_us in broken
-    ]
-    for r in rows(source, "changed_seals", span.of_registry):
-        if int(r["minute_us"]) not in broken:
-            minute = wire_text(int(r["minute_us"]))
-            text = (
-                f"sealed minute {minute}, {r['kind']}: sealed with {r['sealed_count']} rows, "
-                f"holds {r['count']} now"
-            )
-            findings.append(AuditFinding("seal", minute, text))
-    return findings
-
-
-def _seal(
-    source: Connection,
-    ledger: Connection,
-    span: Span,
-    part: RegistryPart,
-    minutes: dict[int, Tally],
-    before: set[int],
-) -> None:
-    """Writes the seals, the ledger's first: the source drops rows on the strength of its own."""
-    fresh = {minute: tally for minute, tally in minutes.items() if minute not in before}
-    part.sealable, part.sealed_now = len(minutes), len(fresh)
-    if not minutes:
-        return
-    written = [
-        {"minute_us": minute, "count": tally.count, "digest": str(tally.digest)}
-        for minute, tally in fresh.items()
-    ]
-    text = msgspec.json.encode(written).decode()
-    ledger_rows(ledger, "seal", {"source": span.source, "rows": text})
-    rows(source, "seal_source_minutes", {"minutes": [from_us(minute) for minute in minutes]})

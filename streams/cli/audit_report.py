@@ -6,9 +6,11 @@ from typing import Any
 
 from streams.cli.audit_open import OpenMinute, OpenTransaction
 from streams.cli.audit_skipped import SkippedRecord
+from streams.cli.audit_units_document import units_document
 from streams.cli.document import instant_text
 from streams.core.audit import Judgment
 from streams.core.audit_names import Identity, Named
+from streams.core.audit_units import UnitsFound
 from streams.core.instant import wire_text
 from streams.core.skipped import explained
 
@@ -72,6 +74,7 @@ class RegistryPart:
     classes: Mapping[str, int]
     open_minutes: list[OpenMinute]
     findings: list[AuditFinding]
+    units: UnitsFound
     sealable: int = 0
     sealed_now: int = 0
     sealed_before: int = 0
@@ -210,6 +213,7 @@ class AuditReport:
                 "recorded_again": registry.recorded_again,
             },
             "verdicts": dict(registry.classes),
+            "units": units_document(registry.units),
             "open": [
                 {"minute": wire_text(minute.minute_us), "holders": list(minute.holders)}
                 for minute in registry.open_minutes
@@ -234,7 +238,7 @@ class AuditReport:
     def rows(self) -> list[tuple[str, object, str]]:
         """The table of counts: what, how many, of what."""
         registry, balance, stripe = self.registry, self.ledger.balance, self.stripe
-        verdicts = registry.classes
+        verdicts, units = registry.classes, registry.units
         rows: list[tuple[str, object, str]] = [
             ("recorded", registry.identities("usage"), "identities in the registry"),
             *(
@@ -255,6 +259,9 @@ class AuditReport:
             ),
             ("minutes equal", registry.minutes("equal"), f"{registry.sealed_now} sealed now"),
             ("minutes open", registry.minutes("open"), "moved while being looked at"),
+            ("units equal", units.equal, "windows of a tenant and metric, recorded = counted"),
+            *([("units open", units.open, "windows under way")] if units.open else []),
+            *([("units shared", units.shared, "with other sources")] if units.shared else []),
             ("settled", balance["settled"], "units"),
             *(
                 (name, balance[name], "units")

@@ -10,8 +10,9 @@ import msgspec
 
 from streams.adapters.clock import SystemClock
 from streams.cli import terminal
-from streams.cli.audit_registry import Span, Waiting, look_at
+from streams.cli.audit_registry import Waiting, look_at
 from streams.cli.audit_skipped import SkippedRecord, read_skipped
+from streams.cli.audit_span import Span
 from streams.cli.database import Connection, ledger_rows, login_of, row
 from streams.cli.errors import TryAgainError, UsageProblemError
 from streams.cli.held import Held

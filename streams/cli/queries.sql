@@ -88,6 +88,127 @@ SELECT s.verdict_class, s.place, coalesce(c.count, 0)::bigint AS judged,
            = coalesce(s.digest, 0) %% 340282366920938463463374607431768211456 AS same_content
 FROM sides s LEFT JOIN cells c USING (verdict_class);
 
+-- name: units_recorded
+-- What services recorded by tenant, metric and window of a meter's version: identities, digest and
+-- units, those of minutes that move apart. Left out is what never had an amount downstream.
+WITH meter AS (
+    SELECT * FROM unnest(%(metrics)s::text[], %(from_ats)s::timestamptz[],
+                         %(until_ats)s::timestamptz[], %(lengths)s::interval[],
+                         %(factors)s::numeric[])
+        AS m (metric, from_at, until_at, length, factor)
+), moving AS (
+    SELECT false AS conflict, minute FROM unnest(%(moving_usage)s::timestamptz[]) AS u (minute)
+    UNION ALL
+    SELECT true, minute FROM unnest(%(moving_conflicts)s::timestamptz[]) AS c (minute)
+), recorded AS (
+    SELECT k.kind, k.tenant_id, k.metric, k.occurred_at, k.received_at, k.quantity, k.content
+    FROM metering.usage_key AS k
+    WHERE k.kind = 'usage' AND k.received_at >= %(received_from)s
+    UNION ALL
+    -- By their own table: a correction may be much younger than the window that it corrects.
+    SELECT k.kind, k.tenant_id, k.metric, k.occurred_at, k.received_at, k.quantity, k.content
+    FROM metering.usage_correction AS c
+    JOIN metering.usage_key AS k
+        ON k.tenant_id = c.tenant_id AND k.event_key = c.event_key AND k.kind = 'correction'
+    UNION ALL
+    SELECT 'conflict', c.tenant_id, c.metric, c.occurred_at, c.received_at, c.quantity, c.content
+    FROM metering.usage_conflict AS c
+    WHERE c.received_at >= %(received_from)s
+), placed AS (
+    SELECT r.kind, r.tenant_id, r.metric,
+           date_bin(m.length, r.occurred_at, 'epoch'::timestamptz) AS start_at,
+           v.minute IS NOT NULL OR r.received_at < %(from)s AS moving,
+           r.quantity * m.factor AS units, r.content
+    FROM recorded AS r
+    JOIN meter AS m
+        ON m.metric = r.metric AND r.occurred_at >= m.from_at AND r.occurred_at < m.until_at
+    LEFT JOIN moving AS v
+        ON v.minute = date_trunc('minute', r.received_at, 'UTC')
+       AND v.conflict = (r.kind = 'conflict')
+    WHERE r.content <> ALL (%(without)s::bytea[])
+)
+SELECT kind, tenant_id, metric, (extract(epoch FROM start_at) * 1000000)::bigint AS start_us,
+       CASE WHEN moving THEN 'moving' ELSE 'certain' END AS side, count(*) AS count,
+       mod(sum(('x' || encode(substring(content FROM 1 FOR 4), 'hex'))::bit(32)::bigint)
+               * 79228162514264337593543950336
+           + sum(('x' || encode(substring(content FROM 5 FOR 4), 'hex'))::bit(32)::bigint)
+               * 18446744073709551616
+           + sum(('x' || encode(substring(content FROM 9 FOR 4), 'hex'))::bit(32)::bigint)
+               * 4294967296
+           + sum(('x' || encode(substring(content FROM 13 FOR 4), 'hex'))::bit(32)::bigint),
+           340282366920938463463374607431768211456) AS digest,
+       trim_scale(sum(units)) AS units
+FROM placed
+WHERE start_at >= %(from)s AND units = trunc(units)
+GROUP BY kind, tenant_id, metric, start_at, moving
+ORDER BY kind COLLATE "C", tenant_id COLLATE "C", metric COLLATE "C", start_at;
+
+-- name: units_counted
+-- What the ledger holds of the same: levels, entries that came from records, and items that wait or
+-- waited for a person.
+WITH meter AS (
+    SELECT * FROM unnest(%(metrics)s::text[], %(from_ats)s::timestamptz[],
+                         %(until_ats)s::timestamptz[], %(lengths)s::interval[])
+        AS m (metric, from_at, until_at, length)
+), counted AS (
+    SELECT 'usage' AS kind, tenant_id, metric, window_start AS start_at, count, digest,
+           total AS units
+    FROM ledger.level WHERE window_start >= %(from)s
+    UNION ALL
+    SELECT CASE kind WHEN 'event' THEN 'usage' ELSE kind END, tenant_id, metric, window_start, 1,
+           content, delta
+    FROM ledger.meter_log AS e
+    WHERE window_start >= %(from)s
+      AND (kind = 'event' OR (kind = 'correction' AND log_id IS NOT NULL AND NOT EXISTS (
+            SELECT FROM ledger.decision AS d WHERE d.entry_id = e.entry_id AND d.action = 'approve')))
+    UNION ALL
+    SELECT CASE p.reason WHEN 'conflict' THEN 'conflict' WHEN 'correction_limit' THEN 'correction'
+                ELSE 'usage' END,
+           p.tenant_id, p.metric, date_bin(m.length, p.occurred_at, 'epoch'::timestamptz), 1,
+           p.content, p.units
+    FROM ledger.parked AS p
+    JOIN meter AS m
+        ON m.metric = p.metric AND p.occurred_at >= m.from_at AND p.occurred_at < m.until_at
+    WHERE p.kind = 'review' AND p.log_id IS NOT NULL AND p.event_id IS NOT NULL
+      AND p.units IS NOT NULL AND p.source = %(source)s
+      AND (p.reason = 'correction_limit' OR p.received_at >= %(received_from)s)
+)
+SELECT kind, tenant_id, metric, ledger.us(start_at) AS start_us, 'counted' AS side,
+       sum(count) AS count, mod(sum(digest), 340282366920938463463374607431768211456) AS digest,
+       trim_scale(sum(units)) AS units
+FROM counted
+WHERE start_at >= %(from)s
+GROUP BY kind, tenant_id, metric, start_at
+ORDER BY kind COLLATE "C", tenant_id COLLATE "C", metric COLLATE "C", start_at;
+
+-- name: units_unknown
+-- Contents of identities that have a verdict and no amount: dead letters, items whose amount is no
+-- amount, and what people named of records that nobody could read.
+SELECT content::text AS content FROM ledger.parked
+WHERE source = %(source)s AND log_id IS NOT NULL AND event_id IS NOT NULL
+  AND (kind = 'dead' OR units IS NULL)
+UNION ALL
+SELECT content::text FROM ledger.skip_name WHERE source = %(source)s;
+
+-- name: unfooted_requests
+-- Requests that say another amount than the entries that they cover; they are frozen from these.
+SELECT m.meter_event_id, m.customer, m.event_name, m.units, m.value, sum(e.delta) AS entries
+FROM ledger.meter_event AS m
+JOIN ledger.meter_event_entry AS x ON x.meter_event_id = m.meter_event_id AND x.live
+JOIN ledger.meter_log AS e ON e.entry_id = x.entry_id
+GROUP BY m.meter_event_id
+HAVING sum(e.delta) <> m.units OR m.value <> m.units::text
+ORDER BY m.meter_event_id LIMIT 100;
+
+-- name: unfooted_approvals
+-- Approved items whose entry says another amount.
+SELECT p.parked_id, p.tenant_id, p.metric, p.units, e.delta
+FROM ledger.decision AS d
+JOIN ledger.parked AS p ON p.parked_id = d.parked_id
+JOIN ledger.meter_log AS e ON e.entry_id = d.entry_id
+WHERE d.action = 'approve' AND e.event_id = p.event_id AND e.delta <> p.units
+ORDER BY p.parked_id LIMIT 100;
+
 -- name: balance_totals
 -- The whole ledger in one line, and how many of its rows do not foot.
 SELECT count(*)::bigint AS windows,

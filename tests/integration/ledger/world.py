@@ -202,6 +202,12 @@ class World:
             "SELECT entry_id FROM ledger.meter_event_entry WHERE live"
             " GROUP BY 1 HAVING count(*) > 1"
         ) == []  # fmt: skip
+        assert self.rows(
+            "SELECT m.meter_event_id FROM ledger.meter_event m"
+            " JOIN ledger.meter_event_entry x ON x.meter_event_id = m.meter_event_id AND x.live"
+            " JOIN ledger.meter_log e ON e.entry_id = x.entry_id GROUP BY m.meter_event_id"
+            " HAVING sum(e.delta) <> m.units OR m.value <> m.units::text"
+        ) == []  # fmt: skip
         late = self.rows(
             "SELECT lane_id FROM ledger.lane l WHERE NOT paused AND claimed_until IS NULL"
             " AND next_due_at IS NULL AND EXISTS (SELECT FROM ledger.meter_event m"
