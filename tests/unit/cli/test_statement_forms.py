@@ -147,3 +147,10 @@ def test_what_is_printed_is_a_file_as_well(tmp_path: Path) -> None:
         put_lines(nowhere, [])
     with pytest.raises(UsageProblemError, match="--out"):
         put_parquet(nowhere, made)
+
+
+def test_erased_words_are_said_to_be_so() -> None:
+    made = document("window", FOOTS)
+    made["erasures"] = [{"erased_at": "1970-01-02T00:00:00.000000Z", "receipt": 7, "reason": "x"}]
+    assert "erased on 1970-01-02T00:00:00.000000Z (receipt 7)" in "".join(html_lines(made))
+    assert "(receipt 7): x" in next(remarks(made))
