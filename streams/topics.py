@@ -20,6 +20,8 @@ from confluent_kafka.admin import (
 )
 
 _DAY_MS: Final = 24 * 3600 * 1000
+_SWEEP_MS: Final = 3600 * 1000
+"""A broker looks for old segments every few minutes, and deletes a file a minute later."""
 _TIMEOUT_S: Final = 15.0
 _T = TypeVar("_T")
 
@@ -143,6 +145,31 @@ def id_of(bootstrap: str, name: str, security: Mapping[str, str] | None = None) 
     admin = _admin(bootstrap, security)
     asked = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
     return str(_wait(asked[name], f"describe topic {name}").topic_id)
+
+
+def lifetimes(bootstrap: str, security: Mapping[str, str] | None = None) -> dict[str, int | None]:
+    """By topic, after how many milliseconds at most a record is gone; None: it never is.
+
+    A record goes with its whole segment, which others may still be written to for `segment.ms`.
+    Topics that are not there are left out. Blocks up to 15 s a call.
+
+    Raises:
+        TopicsError: the broker does not answer.
+    """
+    admin = _admin(bootstrap, security)
+    existing = _partition_counts(admin)
+    found: dict[str, int | None] = {}
+    for topic in TOPICS:
+        if topic.name not in existing:
+            continue
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        entries = _wait(admin.describe_configs([resource])[resource], f"describe {topic.name}")
+        kept_ms, segment_ms = (
+            int(entries[key].value or -1) for key in ("retention.ms", "segment.ms")
+        )
+        bounded = kept_ms >= 0 and segment_ms >= 0 and entries["cleanup.policy"].value == "delete"
+        found[topic.name] = kept_ms + segment_ms + _SWEEP_MS if bounded else None
+    return found
 
 
 def check(

@@ -14,8 +14,8 @@ from tests.support.markdown import page, table
 
 SCHEMAS: Final = Path(__file__).parents[1] / "schemas"
 CALLERS: Final = {
-    "outbox": ("metering_writer", "metering_corrector", "metering_ops"),
-    "ledger": ("ledger_finance",),
+    "outbox": ("metering_writer", "metering_corrector", "metering_ops", "metering_eraser"),
+    "ledger": ("ledger_finance", "ledger_eraser"),
 }
 """Roles that services and people have. What the others call is part of something else."""
 READ: Final = (

@@ -3,11 +3,13 @@
 --   ledger_service  the workers: add facts, cut entries, freeze and settle; change no amount
 --   ledger_finance  people: decide on parked items and correct, through functions only
 --   ledger_reader   analysts and dashboards: read everything
+--   ledger_eraser   who may take a tenant's text out of the ledger; nobody is a member from the start
 DO $$
 DECLARE
     wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY['ledger_owner', 'ledger_service', 'ledger_finance', 'ledger_reader']
+    FOREACH wanted IN ARRAY ARRAY['ledger_owner', 'ledger_service', 'ledger_finance', 'ledger_reader',
+                                  'ledger_eraser']
     LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
@@ -21,8 +23,8 @@ $$;
 
 ALTER SCHEMA ledger OWNER TO ledger_owner;
 ALTER TABLE ledger.migration OWNER TO ledger_owner;
-GRANT USAGE ON SCHEMA ledger TO ledger_service, ledger_finance, ledger_reader;
-GRANT ledger_reader TO ledger_service, ledger_finance;
+GRANT USAGE ON SCHEMA ledger TO ledger_service, ledger_finance, ledger_reader, ledger_eraser;
+GRANT ledger_reader TO ledger_service, ledger_finance, ledger_eraser;
 
 SET LOCAL ROLE ledger_owner;
 

@@ -127,7 +127,8 @@ CREATE UNIQUE INDEX meter_log_revision ON ledger.meter_log
 CREATE UNIQUE INDEX meter_log_event ON ledger.meter_log (kind, event_id) WHERE kind <> 'usage';
 CREATE INDEX meter_log_identity ON ledger.meter_log (event_id) WHERE event_id IS NOT NULL;
 CREATE INDEX meter_log_window ON ledger.meter_log (tenant_id, metric, window_start);
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.meter_log
+-- Updates have a guard of their own, which lets an erasure through and nothing else.
+CREATE TRIGGER append_only BEFORE DELETE OR TRUNCATE ON ledger.meter_log
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
 
 -- Cut the next entries of up to `most` series that are due. Two at a time share the work.

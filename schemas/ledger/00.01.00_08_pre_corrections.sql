@@ -50,10 +50,16 @@ DECLARE
     last ledger.meter_log;
     covered bigint[];
     made bigint;
+    who text;
+    words text;
 BEGIN
     SELECT * INTO m FROM ledger.meter_event x WHERE x.meter_event_id = events[1];
     SELECT * INTO last FROM ledger.meter_log e
     WHERE e.entry_id = corrections[cardinality(corrections)];
+    -- A service's own words stand in its entry and nowhere else, or they could not be erased.
+    who := CASE WHEN last.log_id IS NULL THEN last.actor ELSE session_user END;
+    words := CASE WHEN last.log_id IS NULL THEN last.reason
+                  ELSE format('the service took it back: entry %s', last.entry_id) END;
     UPDATE ledger.meter_event SET state = 'superseded' WHERE meter_event_id = ANY (events);
     WITH ended AS (
         UPDATE ledger.meter_event_entry SET live = false
@@ -66,11 +72,11 @@ BEGIN
     INSERT INTO ledger.meter_event_entry (meter_event_id, entry_id) SELECT made, unnest(covered);
     UPDATE ledger.meter_event SET superseded_by = made WHERE meter_event_id = ANY (events);
     WITH ended AS (
-        UPDATE ledger.parked p SET state = 'corrected', decided_by = last.actor,
-            decided_at = now(), why = concat_ws(': ', 'correction ' || last.reference, last.reason)
+        UPDATE ledger.parked p SET state = 'corrected', decided_by = who,
+            decided_at = now(), why = concat_ws(': ', 'correction ' || last.reference, words)
         WHERE p.meter_event_id = ANY (events) AND p.state = 'open' RETURNING p.parked_id)
     INSERT INTO ledger.decision (action, parked_id, entry_id, actor, reason, detail)
-    SELECT 'end', parked_id, last.entry_id, last.actor, last.reason,
+    SELECT 'end', parked_id, last.entry_id, who, words,
            jsonb_build_object('corrections', corrections, 'request', made)
     FROM ended;
 END

@@ -18,6 +18,7 @@ BEGIN
             ('metering_writer', 'NOLOGIN'),
             ('metering_corrector', 'NOLOGIN'),
             ('metering_ops', 'NOLOGIN'),
+            ('metering_eraser', 'NOLOGIN'),
             ('metering_cdc', 'LOGIN REPLICATION')) AS r (name, attributes)
     LOOP
         BEGIN

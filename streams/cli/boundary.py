@@ -39,6 +39,8 @@ KNOWN: Final[Mapping[str, Meaning]] = {
     "streams.adapters.stripe.StripeUnreadableError": Meaning(
         UNAVAILABLE, "check TAILRACE_STRIPE_API_BASE and the key, then repeat"
     ),
+    "streams.engine.errors.StateLocked": Meaning(TRY_AGAIN, "is another replay at work there?"),
+    "streams.engine.errors.StateUnavailable": Meaning(UNAVAILABLE, "is there room on the disk?"),
     "streams.topics.TopicsError": Meaning(CONFIGURATION, ""),
     "schemas.errors.SchemaError": Meaning(CONFIGURATION, ""),
     "connectors.errors.SettingsRefusedError": Meaning(CONFIGURATION, ""),

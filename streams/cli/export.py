@@ -14,7 +14,7 @@ import typer
 from streams import topics
 from streams.adapters.clock import SystemClock
 from streams.cli import terminal
-from streams.cli.database import connected, ledger_rows, snapshot
+from streams.cli.database import connected, ledger_rows, rows, snapshot
 from streams.cli.errors import FINDING, ConfigurationError, TryAgainError, UsageProblemError
 from streams.cli.export_columns import DATA_SETS, Name, Row
 from streams.cli.export_files import (
@@ -26,7 +26,14 @@ from streams.cli.export_files import (
     write_day,
     write_manifest,
 )
-from streams.cli.export_read import Counted, Days, accepted_days, ledger_days, read_counted
+from streams.cli.export_read import (
+    Counted,
+    Days,
+    accepted_days,
+    ledger_days,
+    read_counted,
+    without_erased,
+)
 from streams.cli.options import Dir, Json
 from streams.cli.progress import Pace
 from streams.cli.stack import resolve
@@ -76,8 +83,8 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     are put in place whole; what is the same already is left alone, so it may be repeated at any
     time, and after any interruption. DIR/manifest.json lists every file with rows, sums and
     SHA-256. Accepted events are read from Kafka, each once, and are compared with what the ledger
-    counted by number and digest; exit 1 where some are not there any more. Parquet needs
-    `tailrace[parquet]`.
+    counted by number and digest; exit 1 where some are not there any more. Those of a tenant that
+    was erased come without attributes. Parquet needs `tailrace[parquet]`.
     """
     wanted = [name for name in Name if not only or name in only]
     days = _days(first, last)
@@ -141,12 +148,16 @@ def _write(
         # Without the adoptions behind the dot: the ledger is the same.
         ledger_id = str(ledger_rows(ledger, "ledger_id")[0][0]).partition(".")[0]
         counted = read_counted(ledger, days)
+        # In the order of their receipts, so the last of a tenant counts.
+        erasures = rows(ledger, "erasures", {"tenant": None})
+        erased = {line["tenant_id"]: line["erased_us"] for line in erasures}
         before = _before(out, ledger_id)
         files = _Files(out, form, before)
         if Name.ACCEPTED in wanted:
             pace = Pace(terminal.Progress(), SystemClock(), "accepted records")
             with reading(settings, topics.ACCEPTED, "export") as topic:
-                files.write(Name.ACCEPTED, accepted_days(topic, days, pace.show))
+                accepted = accepted_days(topic, days, pace.show)
+                files.write(Name.ACCEPTED, without_erased(accepted, erased))
             pace.clear()
         with snapshot(ledger):
             for name in wanted:
@@ -178,8 +189,8 @@ class _Files:
         self.done: list[Done] = []
 
     def write(self, name: Name, days: Iterable[tuple[str, Iterator[Row]]]) -> None:
-        for day, rows in days:
-            entry, waiting = write_day(self._out, DATA_SETS[name], day, self._form, rows)
+        for day, lines in days:
+            entry, waiting = write_day(self._out, DATA_SETS[name], day, self._form, lines)
             # Only a topic lets go of rows; the ledger's can be fewer after a restore, and are true.
             before = self.entries.get(entry.path) if name is Name.ACCEPTED else None
             status = put_in_place(self._out, entry, waiting, before=before)

@@ -181,11 +181,12 @@ def put_in_place(folder: Path, entry: FileEntry, waiting: Path, *, before: FileE
     if there and before is not None and before.rows > entry.rows:
         waiting.unlink()
         return "kept"
-    _settle(waiting, path)
+    settle(waiting, path)
     return "replaced" if there else "written"
 
 
-def _settle(waiting: Path, path: Path) -> None:
+def settle(waiting: Path, path: Path) -> None:
+    """Gives a file that is whole its name, once the disk has it."""
     with waiting.open("rb") as written:
         os.fsync(written.fileno())
     waiting.replace(path)
@@ -226,7 +227,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Puts it in place, whole."""
     waiting = folder / f".{MANIFEST}.part"
     waiting.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-    _settle(waiting, folder / MANIFEST)
+    settle(waiting, folder / MANIFEST)
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -175,6 +175,24 @@ def accepted_days(
     return spooled_days(topic, days.from_us, wanted, show)
 
 
+def without_erased(
+    days: Iterator[tuple[str, Iterator[Row]]], erased: Mapping[str, int]
+) -> Iterator[tuple[str, Iterator[Row]]]:
+    """The same without attributes of what was received before its tenant was erased.
+
+    Args:
+        days: accepted events; Kafka keeps their attributes until they expire there.
+        erased: when a tenant was erased last, in microseconds.
+    """
+
+    def kept(row: Row) -> Row:
+        is_erased = row["received_at"] <= erased.get(row["tenant_id"], -1)
+        return {**row, "attributes": "{}"} if is_erased else row
+
+    for day, events in days:
+        yield day, map(kept, events)
+
+
 def spooled_days(
     topic: TopicRead,
     since_us: int,

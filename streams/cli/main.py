@@ -56,6 +56,9 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "archive": Listed(
         "archive", "Accepted usage of proven days, kept outside Kafka for good: run, check."
     ),
+    "erase": Listed(
+        "erase", "Forget what a tenant's service wrote in words: plan, receipt, what expires when."
+    ),
     "replay": Listed(
         "replay", "The events topic decided again: 0 differences, or what other rules would give."
     ),

@@ -905,3 +905,35 @@ LEFT JOIN pg_namespace AS n ON n.nspname = 'metering'
 LEFT JOIN pg_proc AS p ON p.pronamespace = n.oid
     AND p.proname || '(' || oidvectortypes(p.proargtypes) || ')' = wanted.signature
 ORDER BY wanted.signature;
+
+-- name: erasable
+-- What an erasure would replace in the ledger for a tenant, and what it leaves.
+SELECT * FROM ledger.erasable(%(tenant)s);
+
+-- name: erasure_blockers
+-- What has to be settled first.
+SELECT what, count FROM ledger.erasure_blockers(%(tenant)s);
+
+-- name: erasures
+-- What was erased: of a tenant, or of all, the oldest first.
+SELECT receipt, tenant_id, ledger.us(erased_at) AS erased_us, actor, reason, records, record_bytes,
+       entries, source_rows
+FROM ledger.erasure
+WHERE %(tenant)s::text IS NULL OR tenant_id = %(tenant)s ORDER BY receipt;
+
+-- name: archived_total
+-- How many days are archived, in how many bytes.
+SELECT count(*)::bigint AS days, coalesce(sum(bytes), 0)::bigint AS bytes FROM ledger.archived_day;
+
+-- name: erase_tenant
+-- Takes a tenant's words out of the ledger; the receipt, and whether it is new.
+SELECT changed, receipt, erased_at, ledger.us(erased_at) AS erased_us
+FROM ledger.erase_tenant_v1(%(tenant)s, %(reason)s, %(source_rows)s);
+
+-- name: source_erasable
+-- What an erasure would replace in the service's database for a tenant, and what it leaves.
+SELECT * FROM metering.erasable(%(tenant)s);
+
+-- name: erase_source
+-- Takes a tenant's words out of the service's database; how many rows.
+SELECT metering.erase_tenant(%(tenant)s, %(receipt)s, %(erased_at)s) AS rows;

@@ -13,6 +13,7 @@ import msgspec
 from confluent_kafka import Message
 from rocksdict import Cache
 
+from streams.cli.errors import ConfigurationError
 from streams.core.admission import decide
 from streams.core.catalogue import Catalogue
 from streams.core.decided import Decided, Hold, Place
@@ -21,6 +22,7 @@ from streams.core.orders import Skips
 from streams.core.replay import Compared, Difference
 from streams.core.trial import Figure, Name, figures_of, summed
 from streams.engine.cut import cut
+from streams.engine.errors import StateDamaged
 from streams.engine.log import LogId, Record, anchor_of
 from streams.engine.partitioner import home_of
 from streams.engine.settlement import Settlement, unsent_key
@@ -174,10 +176,21 @@ class Room(NamedTuple):
 
 
 def open_pass(path: Path, log: LogId, rules: Rules, start: int, room: Room) -> Pass:
-    """Opens its state, or makes an empty one that begins with the record at `start`."""
-    table = open_table(
-        path, log, partitions=rules.partitions, width_ms=room.width_ms, cache=room.cache
-    )
+    """Opens its state, or makes an empty one that begins with the record at `start`.
+
+    Raises:
+        ConfigurationError: what was kept there cannot be read by this release.
+    """
+    try:
+        table = open_table(
+            path, log, partitions=rules.partitions, width_ms=room.width_ms, cache=room.cache
+        )
+    except StateDamaged as damage:
+        # A worker's would be rebuilt by itself; of this one only its owner knows what it is for.
+        raise ConfigurationError(
+            f"--state: {path} is damaged, or of a release that keeps its state in another format",
+            fix="begin anew: `--state` another folder, or delete this one",
+        ) from damage
     if not table.meta.complete:
         begun = msgspec.structs.replace(table.meta, complete=True, applied=start - 1)
         table.replace(lambda _: None, begun)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from streams.cli.document import instant_text, timed
+from streams.cli.erasures import receipt_document
 from streams.cli.statement_read import Found
 from streams.core.instant import wire_text
 from streams.core.statement import Placed
@@ -28,6 +29,7 @@ def document_of(found: Found, month: str, down_to: str) -> dict[str, Any]:
             {"customer": line.customer, "effective_from": instant_text(line.effective_from_us)}
             for line in found.customers
         ],
+        "erasures": [receipt_document(erasure) for erasure in found.erasures],
         # Windows that are wrong by opposite amounts do not make a month that is right.
         "foots": all(line.foots for line in found.lines),
         "metrics": [_line(line) for line in totals(found.lines)],

@@ -35,6 +35,11 @@ def html_lines(document: Mapping[str, Any]) -> Iterator[str]:
         f"{_FOOTS[document['foots']]} recorded + corrected + moved = billed + pending + held + "
         "review + rejected + dead + doubtful, in units.</p>"
     )
+    for erasure in document["erasures"]:
+        yield (
+            f"<p>What the service said of its usage was erased on {erasure['erased_at']} (receipt "
+            f"{erasure['receipt']}).</p>"
+        )
     yield "<h2>By metric</h2>"
     yield from _table(_HEADS, document["metrics"])
     if document["windows"]:

@@ -45,6 +45,8 @@ class Found:
     lines: list[Line]
     events: list[Placed] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
+    erasures: list[dict[str, Any]] = field(default_factory=list)
+    """Of the tenant: their entries say so instead of what the service said of them."""
 
     def events_of(self, span: Span) -> list[Placed]:
         """Those of one window."""
@@ -74,14 +76,14 @@ def read_statement(
         customers = [line for line in mappings_of(ledger) if line.tenant_id == wanted.tenant]
         known = [line["source"] for line in rows(ledger, "statement_sources")]
         entries = rows(ledger, "statement_entries", _values(wanted)) if events else []
+        erasures = rows(ledger, "erasures", {"tenant": wanted.tenant})
     kept: list[Placed] = []
     registry = _read_registry(settings, known, wanted, _taking(statement, kept, events, show))
     if registry.source is None:
         statement.told_only()
     lines = statement.lines()
-    return Found(
-        wanted, registry, customers, lines, [statement.finally_placed(p) for p in kept], entries
-    )
+    placed = [statement.finally_placed(p) for p in kept]
+    return Found(wanted, registry, customers, lines, placed, entries, erasures)
 
 
 def _taking(

@@ -59,6 +59,11 @@ def remarks(document: Document) -> Iterator[str]:
             f"recorded: as the ledger was told, without ids of windows that add up, because "
             f"{document['registry_unread']}"
         )
+    for erasure in document["erasures"]:
+        yield (
+            f"what the service said of its usage was erased on {erasure['erased_at']} (receipt "
+            f"{erasure['receipt']}): {erasure['reason']}"
+        )
     if not document["metrics"]:
         yield f"nothing was recorded for {document['tenant_id']} in {document['month']}"
     wrong = [line for line in document["windows"] if not line["foots"]]

@@ -83,6 +83,8 @@ class Journey:
     meter_events: Rows = field(default_factory=list)
     attempts: Rows = field(default_factory=list)
     waiting: Rows = field(default_factory=list)
+    erasures: Rows = field(default_factory=list)
+    """Those of its tenant, since it was recorded."""
     sealed_us: int | None = None
 
     @property
@@ -128,6 +130,11 @@ def read_journey(
     entries = {"entries": [entry["entry_id"] for entry in journey.entries]}
     journey.meter_events = rows(ledger, "trace_meter_events", entries)
     journey.waiting = rows(ledger, "trace_waiting", entries)
+    journey.erasures = [
+        erasure
+        for erasure in rows(ledger, "erasures", {"tenant": recorded.tenant_id})
+        if recorded.received_at_us <= erasure["erased_us"]
+    ]
     events = {"events": [event["meter_event_id"] for event in journey.meter_events]}
     journey.attempts = rows(ledger, "trace_attempts", events)
     return journey

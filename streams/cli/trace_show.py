@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from streams.cli.document import instant_text, timed
+from streams.cli.erasures import receipt_document, receipt_text
 from streams.cli.trace_read import Journey
 from streams.core.instant import MINUTE_US, SECOND_US, wire_text
 
@@ -139,6 +140,8 @@ def _attempt(attempt: dict[str, Any]) -> str:
 def _end(journey: Journey) -> Iterator[Step]:
     if journey.sealed_us is not None:
         yield Step(journey.sealed_us, "proven", "an audit sealed its minute")
+    for erasure in journey.erasures:
+        yield Step(erasure["erased_us"], "erased", f"its words; {receipt_text(erasure)}")
 
 
 def document(journey: Journey) -> dict[str, Any]:
@@ -172,6 +175,7 @@ def document(journey: Journey) -> dict[str, Any]:
         "meter_events": [timed(row) for row in journey.meter_events],
         "attempts": [timed(row) for row in journey.attempts],
         "waiting": [timed(row) for row in journey.waiting],
+        "erasures": [receipt_document(erasure) for erasure in journey.erasures],
         "sealed_at": instant_text(journey.sealed_us),
         "steps": [
             {

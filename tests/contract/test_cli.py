@@ -76,6 +76,7 @@ LOADS: Final[dict[str, set[str]]] = {
     "statement": DATABASE,
     "export": {"confluent_kafka", "psycopg"},
     "archive": {"confluent_kafka", "psycopg"},
+    "erase": {"confluent_kafka", "psycopg"},
     "replay": {"confluent_kafka", "psycopg", "rich", "rocksdict", "structlog"},
     "review": DATABASE,
     "dead": DATABASE,

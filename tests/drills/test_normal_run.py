@@ -110,6 +110,11 @@ def test_the_normal_run_is_complete_counted_once_and_reconciled(stack: LiveStack
     assert audit.stdout.rstrip().endswith("lost 0 · double 0")
     for line in audit.stdout.strip().splitlines():
         witness.proved(f"`tailrace audit`: {line.strip()}")
+    replayed = stack.tailrace("replay")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert ", 0 differences, " in replayed.stdout
+    (rate,) = (line for line in replayed.stderr.splitlines() if line.endswith("records a second"))
+    witness.proved(f"`tailrace replay`: {replayed.stdout.strip().splitlines()[-1]}, at {rate}")
 
 
 def share(number: int, of: int) -> str:

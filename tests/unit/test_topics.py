@@ -203,3 +203,21 @@ def test_the_sources_records_outlive_what_state_remembers() -> None:
     """A state that is lost with its packed log is judged again from the source."""
     source = next(topic for topic in TOPICS if topic.name == topics.EVENTS)
     assert source.retention_days * 24 >= 168 + 24
+
+
+def test_a_record_is_gone_after_its_retention_and_the_life_of_its_segment(broker: Broker) -> None:
+    apply()
+    day_ms = 86_400_000
+    for name in NAMES:
+        broker.configs[name]["segment.ms"] = str(7 * day_ms)
+    broker.configs["usage.events"]["retention.ms"] = str(day_ms)
+    broker.configs["usage.review"]["retention.ms"] = "-1"
+    broker.configs["usage.accepted"]["cleanup.policy"] = "compact"
+    del broker.partitions["usage.dead-letter"]
+    hour_ms = 3_600_000
+    assert topics.lifetimes("broker:9092") == {
+        "usage.events": 8 * day_ms + hour_ms,
+        "usage.accepted": None,
+        "usage.review": None,
+        "usage.admit-log": 37 * day_ms + hour_ms,
+    }

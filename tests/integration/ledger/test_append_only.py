@@ -10,7 +10,7 @@ pytestmark = pytest.mark.postgres
 AMOUNTS = (
     "identity", "log", "meter_version", "customer", "meter_log", "decision", "audit_log",
     "sealed_minute", "error_report", "summary_reading", "adoption", "skip", "skip_name", "carry",
-    "archived_day",
+    "archived_day", "erasure",
 )  # fmt: skip
 KEPT = (
     "meter_event", "meter_event_entry", "attempt", "parked", "proposal", "rejection", "doubt",

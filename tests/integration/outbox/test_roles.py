@@ -22,6 +22,7 @@ TABLES = (
     "canary_key",
     "sealed_minute",
     "reemission",
+    "erasure",
     "metric",
     "tenant_shards",
     "setting",
@@ -49,10 +50,12 @@ MAY_CALL: Final[dict[str, set[str]]] = {
         "maintain",
         "put_metric",
         "set_shards",
+        "erasable",
         "wire_time",
         "partition_of",
         "murmur2",
     },
+    "metering_eraser": {"erasable", "erase_tenant"},
     "public": set(),
 }
 
@@ -123,6 +126,7 @@ def test_a_writer_is_refused_all_but_recording(writer: Conn, statement: str) -> 
         "UPDATE metering.usage_key SET quantity = 0",
         "DELETE FROM metering.sealed_minute",
         "UPDATE metering.setting SET value = '100 years'",
+        "SELECT metering.erase_tenant('acme', 1, now())",
         "SELECT metering.record_usage('acme', 'api_calls', 1, 'k')",
         "SELECT metering.record_correction('acme', 'k1', -1, 'c', 'r', 'a')",
     ],

@@ -13,7 +13,7 @@ import pytest
 
 from streams.cli import export_files
 from streams.cli.errors import ConfigurationError
-from streams.cli.export_columns import DATA_SETS, Name
+from streams.cli.export_columns import DATA_SETS, Name, Row
 from streams.cli.export_files import (
     FileEntry,
     Manifest,
@@ -23,7 +23,7 @@ from streams.cli.export_files import (
     write_day,
     write_manifest,
 )
-from streams.cli.export_read import Spool, unique
+from streams.cli.export_read import Spool, unique, without_erased
 from streams.core.instant import to_us, wire_text
 
 DAY_US = 1_795_996_800_000_000
@@ -163,3 +163,13 @@ def test_without_pyarrow_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ConfigurationError) as refused:
         export_files.arrow()
     assert refused.value.fix == "install `tailrace[parquet]`, or `--format csv`"
+
+
+def test_what_was_erased_comes_without_attributes_and_what_came_later_with_them() -> None:
+    def row(tenant: str, received_us: int) -> Row:
+        return {"tenant_id": tenant, "received_at": received_us, "attributes": '{"user":"ann"}'}
+
+    rows = [row("acme", 7), row("acme", 8), row("another", 7)]
+    ((day, left),) = without_erased(iter([("2026-11-29", iter(rows))]), {"acme": 7})
+    assert day == "2026-11-29"
+    assert list(left) == [{**rows[0], "attributes": "{}"}, *rows[1:]]

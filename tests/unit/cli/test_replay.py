@@ -10,7 +10,8 @@ import confluent_kafka
 import pytest
 from rocksdict import Cache
 
-from streams.cli.errors import UsageProblemError
+from streams.cli.boundary import explain
+from streams.cli.errors import ConfigurationError, UsageProblemError
 from streams.cli.replay_parts import parse_offsets
 from streams.cli.replay_run import Pass, Room, Rules, of_tenants, open_pass
 from streams.core.decided import Decided
@@ -20,6 +21,7 @@ from streams.core.level import Reading
 from streams.core.orders import Skip, fingerprint
 from streams.core.replay import Compared, Difference
 from streams.core.trial import Figure
+from streams.engine import table_meta
 from streams.engine.log import LogId
 from streams.engine.log import Record as LogRecord
 from tests.support.consumed import Message
@@ -82,6 +84,27 @@ def test_an_interrupted_one_goes_on_and_has_forgotten_nothing(tmp_path: Path) ->
     assert [d.subject for d in came.compared.differences] == ["up to 4", "up to 17"]
     assert (came.compared.equal, came.differing) == (2, 2)
     assert came.figures == {("api_calls", "accepted"): Figure(9, 36)}
+
+
+def test_a_state_of_another_format_ends_in_words_and_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(table_meta, "FORMAT", table_meta.FORMAT - 1)
+        with opened(tmp_path) as one:
+            one.take(messages(log_of(USES)))
+    with pytest.raises(ConfigurationError) as refused, opened(tmp_path):
+        pass
+
+    assert explain(refused.value).lines() == [
+        f"error: --state: {tmp_path / '0'} is damaged, or of a release that keeps its state in "
+        "another format",
+        "  next: begin anew: `--state` another folder, or delete this one",
+    ]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(table_meta, "FORMAT", table_meta.FORMAT - 1)
+        with opened(tmp_path) as one:
+            assert one.came().records == len(USES)
 
 
 def test_ids_are_forgotten_when_a_worker_forgets_them(tmp_path: Path) -> None:

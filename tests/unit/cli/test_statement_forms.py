@@ -2,13 +2,19 @@
 
 import csv
 import io
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
+import pytest
 from jsonschema import Draft202012Validator
 
+from streams.cli.errors import UsageProblemError
 from streams.cli.mappings import Mapped
 from streams.cli.statement_document import document_of
+from streams.cli.statement_file import put_lines, put_parquet
 from streams.cli.statement_page import html_lines
 from streams.cli.statement_read import Found, Registry, Wanted
 from streams.cli.statement_text import csv_lines, remarks, text_lines
@@ -104,3 +110,47 @@ def test_keys_and_reasons_steer_neither_a_page_nor_a_spreadsheet() -> None:
     assert entry["units"] == "-1"
     page = "".join(html_lines(document("event", FOOTS, key="<script>x</script>")))
     assert "<script" not in page
+
+
+def test_parquet_has_every_line_with_exact_amounts_and_is_not_written_twice(tmp_path: Path) -> None:
+    large = FOOTS._replace(total=10**30 + 3, settled=10**30 + 2)
+    file = tmp_path / "statement.parquet"
+    made = document("window", large)
+    made["windows"][0]["recorded"] = str(10**30 + 3)
+    assert [put_parquet(file, made) for _ in range(2)] == ["written", "unchanged"]
+    (line,) = duckdb.execute(
+        f"SELECT tenant_id, month, metric, recorded, billed, events, proven, foots,"
+        f" recorded - billed - 1 FROM '{file}'"
+    ).fetchall()
+    told, billed = Decimal(10**30 + 3), Decimal(10**30 + 2)
+    assert line == ("acme", "1970-01", "api", told, billed, 1, True, False, Decimal(0))
+    stamped = f"SELECT typeof(recorded), epoch_us(window_start) FROM '{file}'"
+    assert duckdb.execute(stamped).fetchall() == [("DECIMAL(38,0)", AT)]
+
+    assert put_parquet(file, document("event", FOOTS)) == "replaced"
+    found = duckdb.execute(
+        f"SELECT kind, event_id, units, state, quantity, entry_id, actor FROM '{file}' ORDER BY 1"
+    ).fetchall()
+    assert found == [
+        ("correction", "fix", Decimal(-1), "settled", None, 7, "ann"),
+        ("recorded", "one", Decimal(3), "accepted", "3", None, None),
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_what_is_printed_is_a_file_as_well(tmp_path: Path) -> None:
+    file, made = tmp_path / "statement.csv", document("window", FOOTS)
+    assert [put_lines(file, csv_lines(made)) for _ in range(2)] == ["written", "unchanged"]
+    assert file.read_text(encoding="utf-8").splitlines() == list(csv_lines(made))
+    nowhere = tmp_path / "nowhere" / "file"
+    with pytest.raises(UsageProblemError, match="--out"):
+        put_lines(nowhere, [])
+    with pytest.raises(UsageProblemError, match="--out"):
+        put_parquet(nowhere, made)
+
+
+def test_erased_words_are_said_to_be_so() -> None:
+    made = document("window", FOOTS)
+    made["erasures"] = [{"erased_at": "1970-01-02T00:00:00.000000Z", "receipt": 7, "reason": "x"}]
+    assert "erased on 1970-01-02T00:00:00.000000Z (receipt 7)" in "".join(html_lines(made))
+    assert "(receipt 7): x" in next(remarks(made))

@@ -41,7 +41,7 @@ def test_every_migration_says_what_it_is_for(schema: SchemaName) -> None:
 
 def test_only_the_slot_is_made_outside_a_transaction() -> None:
     outside = [m.name for m in load("outbox") if not m.transactional]
-    assert outside == ["00.01.00_12_pre_slot"]
+    assert outside == ["00.01.00_13_pre_slot"]
 
 
 def test_writers_are_let_in_last() -> None:

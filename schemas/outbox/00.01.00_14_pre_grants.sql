@@ -5,7 +5,7 @@ ALTER DEFAULT PRIVILEGES FOR ROLE metering_owner REVOKE EXECUTE ON FUNCTIONS FRO
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA metering FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA metering FROM PUBLIC;
 
-GRANT USAGE ON SCHEMA metering TO metering_writer, metering_corrector, metering_ops;
+GRANT USAGE ON SCHEMA metering TO metering_writer, metering_corrector, metering_ops, metering_eraser;
 
 GRANT EXECUTE ON FUNCTION
     metering.record_usage(text, text, numeric, text, timestamptz, jsonb, text),
@@ -35,9 +35,15 @@ GRANT EXECUTE ON FUNCTION
     metering.maintain(integer, integer),
     metering.put_metric(text, integer, numeric, boolean),
     metering.set_shards(text, integer),
+    metering.erasable(text),
     metering.wire_time(timestamptz),
     metering.partition_of(text, integer),
     metering.murmur2(bytea)
     TO metering_ops;
+
+GRANT EXECUTE ON FUNCTION
+    metering.erasable(text),
+    metering.erase_tenant(text, bigint, timestamptz)
+    TO metering_eraser;
 
 RESET ROLE;
