@@ -84,6 +84,27 @@ COMMANDS: Final[Mapping[str, Listed]] = {
 }
 
 
+MEANT: Final[Mapping[str, str]] = {
+    "approve": "review approve",
+    "bill": "statement",
+    "check": "doctor",
+    "event": "trace",
+    "explain": "trace",
+    "find": "trace",
+    "health": "status",
+    "invoice": "statement",
+    "log": "ledger log",
+    "logs": "ledger log",
+    "map": "customers map",
+    "redrive": "dead redrive",
+    "show": "trace",
+    "up": "sandbox up",
+    "where": "trace",
+    "why": "trace",
+}
+"""What somebody types who does not know our word, and what it is called here."""
+
+
 class LazyGroup(TyperGroup):
     """Knows every command by name and line, and loads one when it is called."""
 
@@ -100,6 +121,13 @@ class LazyGroup(TyperGroup):
         """The command, imported now."""
         del ctx
         return loaded(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]  # the same
+        """The command, or the nearest by spelling, which is typer's; by meaning, which is ours."""
+        meant = MEANT.get(args[0]) if args else None
+        if meant is not None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)  # type: ignore[arg-type]  # the same
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # the same
         """The list, without importing anything."""

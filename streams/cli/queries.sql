@@ -301,6 +301,8 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
        (SELECT count(*) FROM ledger.level WHERE held)::bigint AS levels_held,
        (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NOT NULL)::bigint AS entries_waiting,
        (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NULL)::bigint AS entries_unmapped,
+       (SELECT count(DISTINCT tenant_id) FROM ledger.uncovered WHERE lane_id IS NULL)::bigint
+           AS tenants_unmapped,
        (SELECT count(*) FROM ledger.uncovered WHERE deadline_at <= now())::bigint
            AS entries_overdue,
        (SELECT count(*) FROM ledger.lane WHERE paused)::bigint AS lanes_paused,
@@ -308,6 +310,11 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
        (SELECT count(*) FROM ledger.doubt
         WHERE settled_at IS NULL AND reason LIKE 'ledger_adopted%%')::bigint AS cells_to_compare,
        ledger.us(now()) AS now_us;
+
+-- name: status_unmapped
+-- The tenants without a customer whose usage waits, the largest amounts first.
+SELECT tenant_id, count(*)::bigint AS entries, sum(delta)::text AS units FROM ledger.uncovered
+WHERE lane_id IS NULL GROUP BY tenant_id ORDER BY sum(delta) DESC, tenant_id LIMIT 20;
 
 -- name: status_idle
 -- Since when something could be sent and no worker has sent anything; NULL for nothing. Lanes that

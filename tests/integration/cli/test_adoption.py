@@ -117,7 +117,7 @@ def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
     assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
     assert world.cli.json("audit", "audit")["stripe"]["open"] >= 1
     assert world.cli.json("status", "status")["waiting"]["cells_to_compare"] >= 1
-    assert "wait until Stripe's sums were compared" in world.cli("status").err
+    assert "wait until Stripe's sums were compared" in world.cli("status").out
     reconciled(world)
     world.settled(24)
 

@@ -97,8 +97,11 @@ def test_status_shows_what_waits_and_the_command_for_each_state(world: World) ->
     assert [(a["lost"], a["double"]) for a in figures["audits"]] == [(0, 0)]
     shown = world.cli("status")
     assert shown.code == 0
-    assert "`tailrace customers list`" in shown.err
-    assert "`tailrace review list`" in shown.err
+    assert "held for unmapped tenants: acme (3 units): `tailrace customers map acme cus_…`" in (
+        shown.out
+    )
+    assert "`tailrace review list`" in shown.out
+    assert shown.err == ""
 
 
 def test_canaries_that_came_raise_no_alarm_however_long_ago_and_one_under_way_does(
@@ -109,7 +112,7 @@ def test_canaries_that_came_raise_no_alarm_however_long_ago_and_one_under_way_do
         with database.connect() as conn:
             conn.execute(f"UPDATE {table} SET received_at = received_at - interval '1 h'".encode())
     assert world.cli.json("status", "status")["canary_under_way_s"] is None
-    assert "canary" not in world.cli("status").err
+    assert "canary" not in world.cli("status").out
 
     world.pipeline.capturing = False
     with world.outbox.connect() as conn:
@@ -118,7 +121,7 @@ def test_canaries_that_came_raise_no_alarm_however_long_ago_and_one_under_way_do
             "UPDATE metering.canary SET received_at = received_at - interval '5 min'"
             " WHERE received_at > now() - interval '30 min'"
         )
-    assert "a canary is under way for 5 min" in world.cli("status").err
+    assert "a canary is under way for 5 min" in world.cli("status").out
 
 
 def test_status_of_an_empty_ledger_is_no_error(world: World) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.cli.main import COMMANDS, loaded, run
+from streams.cli.main import COMMANDS, MEANT, loaded, run
 
 HEAVY = {
     "aiohttp", "confluent_kafka", "faust", "jsonschema", "psycopg", "requests", "rich",
@@ -94,11 +94,17 @@ def test_every_command_is_listed_and_has_its_own_help(
         assert capsys.readouterr().out.startswith(f"Usage: tailrace {name}")
 
 
+@pytest.mark.parametrize("meant", sorted(set(MEANT.values())))
+def test_what_is_meant_by_another_word_is_there(meant: str) -> None:
+    assert run([*meant.split(), "--help"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["audti"], 2, "Did you mean 'audit'?"),
+        (["why", "acme", "order-1"], 2, "No such command 'why'. Did you mean 'trace'?"),
         (["meters", "nonsense"], 2, "No such command 'nonsense'"),
         (["trace", "acme"], 2, "Missing argument 'EVENT_KEY'"),
         (["audit", "--since", "soon"], 78, "TAILRACE_LEDGER_DSN not set"),
