@@ -127,7 +127,7 @@ class LazyGroup(TyperGroup):
         meant = MEANT.get(args[0]) if args else None
         if meant is not None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
-        return super().resolve_command(ctx, args)  # type: ignore[arg-type]  # the same
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # the same
         """The list, without importing anything."""

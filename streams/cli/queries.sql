@@ -337,7 +337,8 @@ FROM (
 ) AS waiting HAVING min(since) IS NOT NULL;
 
 -- name: status_sink
--- What the last attempts of all workers say of Stripe: failures since it last answered anybody.
+-- What the last attempts of all workers say of Stripe: failures since it last answered anybody. And
+-- what sweeps say, which go on while nothing can be sent; an answer to an attempt ends their word.
 WITH last AS (
     SELECT attempt_id, finished_at, http_status, coalesce(code, cause) AS said,
            outcome = 'Systemic' AS refused,
@@ -350,13 +351,22 @@ WITH last AS (
 ), since AS (
     SELECT * FROM last
     WHERE failed AND attempt_id > coalesce((SELECT max(attempt_id) FROM last WHERE answered), 0)
+), swept AS (
+    SELECT * FROM ledger.report_sweep
+    WHERE silent_times > 0
+      AND claimed_at > coalesce((SELECT max(finished_at) FROM last WHERE answered), '-infinity')
 )
-SELECT (SELECT ledger.us(max(finished_at)) FROM last WHERE answered) AS answered_us,
-       (SELECT count(*) FROM since)::bigint AS failures,
-       (SELECT ledger.us(min(finished_at)) FROM since) AS failing_since_us,
-       coalesce((SELECT refused FROM since ORDER BY attempt_id DESC LIMIT 1), false) AS refused,
-       (SELECT concat_ws(' ', 'HTTP ' || http_status, said) FROM since
-        ORDER BY attempt_id DESC LIMIT 1) AS cause;
+SELECT ledger.us(greatest((SELECT max(finished_at) FROM last WHERE answered),
+                          (SELECT answered_at FROM ledger.report_sweep))) AS answered_us,
+       ((SELECT count(*) FROM since)
+        + coalesce((SELECT silent_times FROM swept), 0))::bigint AS failures,
+       ledger.us(least((SELECT min(finished_at) FROM since),
+                       (SELECT silent_since FROM swept))) AS failing_since_us,
+       coalesce((SELECT refused FROM since ORDER BY attempt_id DESC LIMIT 1),
+                (SELECT refused FROM swept), false) AS refused,
+       coalesce((SELECT concat_ws(' ', 'HTTP ' || http_status, said) FROM since
+                 ORDER BY attempt_id DESC LIMIT 1),
+                (SELECT cause FROM swept)) AS cause;
 
 -- name: status_parked
 -- Open items by kind, reason, what ended a request or the field that a record broke, and meter.

@@ -170,8 +170,12 @@ def _oldest_position(figures: dict[str, Any]) -> str:
 
 
 def _sink(figures: dict[str, Any]) -> str:
-    failures = figures["sink"]["failures"]
-    return f"{failures} failures since: {figures['sink']['cause']}" if failures else "before now"
+    sink = figures["sink"]
+    if sink["failures"]:
+        return f"{sink['failures']} failures since: {sink['cause']}"
+    if sink["answered_age_s"] is None:
+        return "nothing was asked of it yet, so nobody knows whether it answers"
+    return "ago, to a request or to a look for error reports"
 
 
 APPS = {"status": app}
