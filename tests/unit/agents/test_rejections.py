@@ -58,7 +58,7 @@ class Stripe:
 
     events: dict[str, bytes] = field(default_factory=dict)
     away: bool = False
-    says: Observation = MaybeSent("TimeoutError")
+    says: Observation = field(default_factory=lambda: MaybeSent("TimeoutError"))
     """What comes while it is away."""
     fetched: list[str] = field(default_factory=list)
     meters: list[str] = field(default_factory=list)
