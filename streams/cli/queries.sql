@@ -542,6 +542,55 @@ SELECT u.entry_id, u.lane_id, ledger.us(u.due_at) AS due_us,
                  AND d.window_end > u.window_start) AS doubted
 FROM ledger.uncovered u WHERE u.entry_id = ANY (%(entries)s::bigint[]) ORDER BY u.entry_id;
 
+-- name: trace_now
+-- The ledger's clock.
+SELECT ledger.us(now()) AS now_us;
+
+-- name: trace_lanes
+-- The lanes of what is not settled of these entries and requests, with what is in doubt in them.
+SELECT l.lane_id, l.customer, l.event_name, l.paused, l.pause_reason,
+       (SELECT count(*) FROM ledger.meter_event m
+        WHERE m.lane_id = l.lane_id AND m.state = 'ambiguous')::bigint AS doubts
+FROM ledger.lane l
+WHERE l.lane_id IN (
+    SELECT u.lane_id FROM ledger.uncovered u WHERE u.entry_id = ANY (%(entries)s::bigint[])
+    UNION ALL
+    SELECT m.lane_id FROM ledger.meter_event m
+    WHERE m.meter_event_id = ANY (%(events)s::bigint[]) AND m.state IN ('pending', 'ambiguous'))
+ORDER BY l.lane_id;
+
+-- name: trace_pauses
+-- Pauses in force that concern these lanes; without a lane yet, this tenant and this meter.
+WITH lanes AS (
+    SELECT l.customer, l.event_name FROM ledger.lane l
+    WHERE l.lane_id = ANY (%(lanes)s::bigint[])
+)
+SELECT p.scope, p.subject, p.reason, p.paused_by AS by, ledger.us(p.paused_at) AS since_us
+FROM ledger.pause p
+WHERE p.resumed_at IS NULL
+  AND CASE WHEN EXISTS (SELECT FROM lanes)
+      THEN EXISTS (SELECT FROM lanes l
+                   WHERE ledger.pause_concerns(p.scope, p.subject, l.customer, l.event_name))
+      ELSE p.scope = 'all' OR (p.scope = 'tenant' AND p.subject = %(tenant_id)s)
+        OR (p.scope = 'meter' AND EXISTS (
+            SELECT FROM ledger.meter_version v JOIN ledger.meter_version w USING (event_name)
+            WHERE v.metric = %(metric)s AND w.metric = p.subject)) END
+ORDER BY p.paused_at, p.pause_id;
+
+-- name: trace_dead
+-- Open dead items of these requests.
+SELECT parked_id, meter_event_id, reason FROM ledger.parked
+WHERE kind = 'dead' AND state = 'open' AND meter_event_id = ANY (%(events)s::bigint[])
+ORDER BY parked_id;
+
+-- name: trace_meters
+-- What is wrong at Stripe with the meter of a metric, by the last look of a worker.
+SELECT f.subject AS event_name, substr(f.kind, 7) AS kind, f.detail ->> 'rule' AS rule
+FROM ledger.finding f
+WHERE f.cleared_at IS NULL AND starts_with(f.kind, 'meter_')
+  AND f.subject IN (SELECT v.event_name FROM ledger.meter_version v WHERE v.metric = %(metric)s)
+ORDER BY f.subject, f.kind;
+
 -- name: trace_named
 -- Whether somebody said that a skipped record was this identity.
 SELECT partition, record_offset, kind, actor, reason, receipt, ledger.us(named_at) AS named_us

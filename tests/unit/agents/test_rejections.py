@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from streams.adapters.ledger_pool import LedgerRefusedError
 from streams.adapters.stripe import StripeUnreadableError
 from streams.adapters.stripe_events import RefusedCall
-from streams.agents import rejections
 from streams.agents.rejections import Receipt, Rejections, report_samples
 from streams.core.observation import Answer, MaybeSent, NotSent, Observation
 from streams.core.rejection import (
@@ -350,7 +349,7 @@ async def test_while_stripe_is_away_it_is_asked_more_often(monkeypatch: pytest.M
         if len(rests) == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(rejections.asyncio, "sleep", rest)
+    monkeypatch.setattr(asyncio, "sleep", rest)
     bench = Bench(Stripe(away=True))
     with pytest.raises(asyncio.CancelledError):
         await bench.desk.keep_sweeping(900.0)

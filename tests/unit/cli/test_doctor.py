@@ -13,7 +13,7 @@ import pytest
 from connectors.linter import Finding
 from connectors.observation import Observation
 from connectors.slot_guard import judge
-from streams.adapters.stripe import DEFAULT_API_BASE, StripeUnreadableError
+from streams.adapters.stripe import DEFAULT_API_BASE, StripeSink, StripeUnreadableError
 from streams.cli.checkup import account, broker, connect, machine, service, sink
 from streams.cli.checkup.check import AwayError, Check, Fix, NotMadeError, Result, Trouble, made
 from streams.cli.doctor import document, exit_code, lines
@@ -321,7 +321,7 @@ def test_the_doctor_waits_for_stripe_no_longer_than_for_a_short_while(
     """Its reading has a limit of its own, whatever a worker's requests may last."""
     limits: list[float] = []
 
-    class Silent(account.StripeSink):
+    class Silent(StripeSink):
         async def meters(self) -> tuple[LiveMeter, ...]:
             limits.append(self.settings.deadline_s)
             raise StripeUnreadableError("meters", Answer(503, False))
