@@ -12,8 +12,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from streams.cli import terminal
 from streams.cli.entry import Importing
 from streams.cli.fence import fenced
+from streams.cli.help import written
 
 
 class Listed(NamedTuple):
@@ -184,7 +186,15 @@ def root(
 
 def run(arguments: Sequence[str]) -> int:
     """One command line → its exit code. Blocks for as long as the command runs."""
-    return fenced(app, "tailrace", arguments)
+    return fenced(_answer, "tailrace", arguments)
+
+
+def _answer(*, args: Sequence[str], **how: Any) -> Any:
+    text = written(args)
+    if text is None:
+        return app(args=list(args), **how)
+    terminal.data(text)
+    return 0
 
 
 if __name__ == "__main__":
