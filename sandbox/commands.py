@@ -118,7 +118,7 @@ def status(
         bool, typer.Option("--json", help="Print the content of sandbox.json.")
     ] = False,
 ) -> None:
-    """Show every part with its state, restarts and process id.
+    """Show every part with its state, restarts and process id, and faults of the stand-in.
 
     Exit code: 0 it runs, 69 nothing runs, 1 parts run without a supervisor, because that was
     killed, 75 a start is under way.
@@ -129,6 +129,11 @@ def status(
         return
     for line in control.describe_state(value):
         typer.echo(line)
+    if value["parts"].get("stripe", {}).get("state") == "ready":
+        from sandbox import armed
+
+        for line in armed.told(value["stripe_url"]):
+            typer.echo(line)
 
 
 @app.command("clock")

@@ -223,6 +223,10 @@ class RejectionLedger(Protocol):
         """Remembers that all reports up to then are noted."""
         ...
 
+    async def unanswered(self, cause: str, *, refused: bool) -> None:
+        """Remembers that Stripe gave no answer, or refused the key, until it has been swept."""
+        ...
+
 
 class ReportSource(Protocol):
     """Where error reports are read. Every method raises `StripeUnreadableError`."""

@@ -208,7 +208,8 @@ def check(
 
 
 def _admin(bootstrap: str, security: Mapping[str, str] | None) -> AdminClient:
-    return AdminClient({**(security or {}), "bootstrap.servers": bootstrap})
+    # Its own log goes to stderr past everything of ours; what matters of it comes as an exception.
+    return AdminClient({"log_level": 2, **(security or {}), "bootstrap.servers": bootstrap})
 
 
 def broker_config(bootstrap: str, *, security: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -3,12 +3,20 @@
 Each page is a function from code to its text; a test fails when a page on disk is another.
 """
 
+import contextlib
+import io
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
 
 from streams.adapters.stripe_wire import NEVER_SENT
+from streams.cli.fence import fenced
+from streams.cli.main import COMMANDS, app, loaded
 from streams.core.publication import codes, contract
 from streams.core.retry import Backoff, BreakerPolicy
 from streams.core.settlement import DAY_US, HOUR_US, PublishPolicy
@@ -62,6 +70,30 @@ def publication() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def helps() -> str:
+    """What each command says of itself, asked of the command."""
+    texts = {
+        path: _help(path)
+        for name in COMMANDS
+        if name not in reference.OF_THE_SANDBOX
+        for path in _paths(loaded(name), name)
+    }
+    return msgspec.json.format(msgspec.json.encode(texts), indent=1).decode() + "\n"
+
+
+def _paths(command: Any, path: str) -> Iterator[str]:
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _paths(child, f"{path} {name}")
+
+
+def _help(path: str) -> str:
+    said = io.StringIO()
+    with patch.dict(os.environ, COLUMNS="80"), contextlib.redirect_stdout(said):
+        assert fenced(app, "tailrace", [*path.split(), "--help"]) == 0
+    return said.getvalue().rstrip("\n")
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/publication.md": publication,
     "docs/reference/settings.md": reference.settings,
@@ -72,6 +104,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/sql.md": sql,
     "docs/reference/invariants.md": reference.invariants,
     "deploy/grafana/usage.json": dashboard,
+    "streams/cli/help.json": helps,
 }
 
 

@@ -88,7 +88,14 @@ CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON ledger.doubt
 CREATE TABLE ledger.report_sweep (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     claimed_at timestamptz NOT NULL,
-    swept_until timestamptz
+    swept_until timestamptz,
+    -- Whether Stripe answered: known by this even while nothing can be sent.
+    answered_at timestamptz,
+    silent_since timestamptz,
+    silent_times integer NOT NULL DEFAULT 0,
+    -- Whether it refused the key, and what came in the place of an answer.
+    refused boolean NOT NULL DEFAULT false,
+    cause text
 );
 
 -- Attempts are written in the order of time, so a small index finds those of a few minutes.
@@ -386,7 +393,17 @@ CREATE FUNCTION ledger.swept_v1(until_us bigint) RETURNS void
 LANGUAGE sql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    UPDATE ledger.report_sweep SET swept_until = greatest(swept_until, ledger.at(until_us))
+    UPDATE ledger.report_sweep SET swept_until = greatest(swept_until, ledger.at(until_us)),
+        answered_at = now(), silent_since = NULL, silent_times = 0, refused = false, cause = NULL
+$$;
+
+-- Note that Stripe gave no answer to a sweep, or refused its key.
+CREATE FUNCTION ledger.unanswered_v1(key_refused boolean, why text) RETURNS void
+LANGUAGE sql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    UPDATE ledger.report_sweep SET silent_since = coalesce(silent_since, now()),
+        silent_times = silent_times + 1, refused = key_refused, cause = why
 $$;
 
 REVOKE ALL ON FUNCTION ledger.note_report_v1(json, json, json),
@@ -395,14 +412,15 @@ REVOKE ALL ON FUNCTION ledger.note_report_v1(json, json, json),
     ledger.report_without_cells(text), ledger.doubt_unnamed_v1(text, json),
     ledger.narrow_doubt_v1(bigint[], json), ledger.take_back_v1(json),
     ledger.take_back_spent_v1(bigint), ledger.claim_sweep_v1(interval),
-    ledger.swept_v1(bigint), ledger.guard_rejection()
+    ledger.swept_v1(bigint), ledger.unanswered_v1(boolean, text), ledger.guard_rejection()
     FROM PUBLIC;
 GRANT SELECT ON ledger.error_report, ledger.rejection, ledger.doubt, ledger.report_sweep
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.note_report_v1(json, json, json),
     ledger.lock_rejected_v1(text, json), ledger.doubt_unnamed_v1(text, json),
     ledger.narrow_doubt_v1(bigint[], json), ledger.take_back_v1(json),
-    ledger.take_back_spent_v1(bigint), ledger.claim_sweep_v1(interval), ledger.swept_v1(bigint)
+    ledger.take_back_spent_v1(bigint), ledger.claim_sweep_v1(interval), ledger.swept_v1(bigint),
+    ledger.unanswered_v1(boolean, text)
     TO ledger_service;
 
 RESET ROLE;

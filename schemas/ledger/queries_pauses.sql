@@ -11,9 +11,10 @@ SELECT changed, receipt, by_whom, ledger.us(since), because
 FROM ledger.resume_v1(%(scope)s, %(subject)s, %(reason)s, %(actor)s);
 
 -- name: pauses
--- Pauses in force, with the lanes and amounts that wait for their end.
+-- Pauses in force, with the lanes and amounts that wait for their end; of these amounts, what has no
+-- lane yet, because its tenant has no customer.
 SELECT p.scope, p.subject, p.reason, p.paused_by, ledger.us(p.paused_at), p.paused_receipt,
-       w.lanes, w.units::text
+       w.lanes, (w.units + n.units)::text, n.units::text
 FROM ledger.pause p
 CROSS JOIN LATERAL (
     SELECT count(*) AS lanes, coalesce(sum(x.units), 0) AS units
@@ -25,6 +26,17 @@ CROSS JOIN LATERAL (
             UNION ALL
             SELECT sum(u.delta) FROM ledger.uncovered u WHERE u.lane_id = l.lane_id) AS part) AS x
     WHERE ledger.pause_concerns(p.scope, p.subject, l.customer, l.event_name)) AS w
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(u.delta), 0) AS units
+    FROM ledger.uncovered u JOIN ledger.meter_log e USING (entry_id)
+    WHERE u.lane_id IS NULL
+      AND CASE p.scope
+          WHEN 'all' THEN true
+          WHEN 'tenant' THEN e.tenant_id = p.subject
+          -- As `pause_concerns` has it: a meter is paused by the names it ever had.
+          ELSE EXISTS (SELECT FROM ledger.meter_version v JOIN ledger.meter_version w
+                           ON w.event_name = v.event_name
+                       WHERE v.metric = e.metric AND w.metric = p.subject) END) AS n
 WHERE p.resumed_at IS NULL
 ORDER BY p.paused_at, p.pause_id;
 

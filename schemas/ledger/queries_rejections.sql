@@ -42,6 +42,10 @@ SELECT ledger.claim_sweep_v1(%(pause_ms)s * interval '1 millisecond');
 -- Everything up to then has been read.
 SELECT ledger.swept_v1(%(until_us)s);
 
+-- name: unanswered
+-- Notes that Stripe gave no answer to a sweep, or refused its key.
+SELECT ledger.unanswered_v1(%(refused)s, %(cause)s);
+
 -- name: reports
 -- The youngest reports with what they came to.
 SELECT r.event_id, r.event_type,

@@ -118,6 +118,15 @@ class LedgerRejections:
         """
         await self._pool.run(lambda conn: self._sql.run(conn, "swept", {"until_us": until_us}))
 
+    async def unanswered(self, cause: str, *, refused: bool) -> None:
+        """Remembers that Stripe gave no answer; `swept` ends it.
+
+        Raises:
+            LedgerUnavailableError: no answer.
+        """
+        said = {"cause": cause, "refused": refused}
+        await self._pool.run(lambda conn: self._sql.run(conn, "unanswered", said))
+
     async def _judge(self, conn: Connection, event_id: str | None) -> int:
         named = {"report": event_id, "reach": _REACH}
         events = await self._sql.value(conn, "lock_rejected", named)

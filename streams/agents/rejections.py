@@ -18,6 +18,7 @@ from streams.adapters.ledger_pool import LedgerRefusedError
 from streams.adapters.metrics import Sample
 from streams.adapters.stripe import StripeUnreadableError
 from streams.adapters.stripe_events import RefusedCall
+from streams.core.observation import cause_of, is_refusal, is_silence
 from streams.core.rejection import (
     REPORT_TYPES,
     SENT_BEFORE_US,
@@ -37,6 +38,8 @@ from streams.ports import (
 
 _AGAIN: Final = (LedgerUnavailableError, LedgerRefusedError, StripeUnreadableError)
 """Nothing was noted; it is told or read again."""
+AGAIN_S: Final = 60.0
+"""After a sweep that Stripe did not answer."""
 log = structlog.get_logger("rejections")
 
 
@@ -120,7 +123,13 @@ class Rejections:
         if since_us is None:
             return None
         began_us = self._clock.now_us()
-        listed = await self._source.reports_since(since_us)
+        try:
+            listed = await self._source.reports_since(since_us)
+        except StripeUnreadableError as error:
+            seen = error.observation
+            if is_silence(seen):
+                await self._ledger.unanswered(cause_of(seen), refused=is_refusal(seen))
+            raise
         known = await self._ledger.known_reports([told.event_id for told in listed])
         missing = [told for told in listed if told.event_id not in known]
         for told in missing:
@@ -135,18 +144,25 @@ class Rejections:
     ) -> None:
         """Sweeps for as long as it runs; whoever is away is waited out.
 
+        Where Stripe is away it is asked again soon: status and console know of an outage by this
+        while nothing can be sent.
+
         Args:
             pause_s: between two sweeps of all processes together.
             went_back: whether the ledger knows less than it did; nothing is judged by it then.
         """
+        wait_s = pause_s
         while True:
             try:
-                if not went_back():
-                    await self.sweep(pause_s)
+                if not went_back() and await self.sweep(wait_s) is not None:
+                    wait_s = pause_s
             except _AGAIN as error:
                 self.figures.failures += 1
                 log.warning("sweep_failed", error=str(error))
-            await asyncio.sleep(pause_s)
+                wait_s = (
+                    min(pause_s, AGAIN_S) if isinstance(error, StripeUnreadableError) else pause_s
+                )
+            await asyncio.sleep(wait_s)
 
     async def _take(self, told: Told, noted_by: NotedBy) -> Noted:
         body = await self._source.event(told.event_id)

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from streams.cli import terminal
 from streams.cli.entry import Importing
 from streams.cli.fence import fenced
+from streams.cli.help import written
 
 
 class Listed(NamedTuple):
@@ -84,6 +86,27 @@ COMMANDS: Final[Mapping[str, Listed]] = {
 }
 
 
+MEANT: Final[Mapping[str, str]] = {
+    "approve": "review approve",
+    "bill": "statement",
+    "check": "doctor",
+    "event": "trace",
+    "explain": "trace",
+    "find": "trace",
+    "health": "status",
+    "invoice": "statement",
+    "log": "ledger log",
+    "logs": "ledger log",
+    "map": "customers map",
+    "redrive": "dead redrive",
+    "show": "trace",
+    "up": "sandbox up",
+    "where": "trace",
+    "why": "trace",
+}
+"""What somebody types who does not know our word, and what it is called here."""
+
+
 class LazyGroup(TyperGroup):
     """Knows every command by name and line, and loads one when it is called."""
 
@@ -100,6 +123,13 @@ class LazyGroup(TyperGroup):
         """The command, imported now."""
         del ctx
         return loaded(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]  # the same
+        """The command, or the nearest by spelling, which is typer's; by meaning, which is ours."""
+        meant = MEANT.get(args[0]) if args else None
+        if meant is not None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # the same
         """The list, without importing anything."""
@@ -156,7 +186,15 @@ def root(
 
 def run(arguments: Sequence[str]) -> int:
     """One command line → its exit code. Blocks for as long as the command runs."""
-    return fenced(app, "tailrace", arguments)
+    return fenced(_answer, "tailrace", arguments)
+
+
+def _answer(*, args: Sequence[str], **how: Any) -> Any:
+    text = written(args)
+    if text is None:
+        return app(args=list(args), **how)
+    terminal.data(text)
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from streams.cli.errors import UsageProblemError
 from streams.cli.options import Dir, Json, Reason, Yes, kept_reason
 from streams.cli.stack import resolve
 from streams.core.instant import HOUR_US, SECOND_US, wire_text
+from streams.core.risk import waiting_text
 from streams.core.settlement import PublishPolicy
 
 # Not `new_app`: a group that is a command too takes its help from its callback.
@@ -110,8 +111,8 @@ def list_pauses(directory: Dir = None, as_json: Json = False) -> None:
     heads = ("paused", "since", "by", "lanes", "units waiting", "receipt", "reason")
     listed = [
         (
-            _named(p), p["since"], p["by"], p["lanes"], p["units_waiting"], p["receipt"],
-            p["reason"],
+            _named(p), p["since"], p["by"], p["lanes"],
+            waiting_text(p["units_waiting"], p["units_unmapped"]), p["receipt"], p["reason"],
         )
         for p in document
     ]  # fmt: skip
@@ -169,8 +170,9 @@ def read_pauses(ledger: Connection) -> list[dict[str, Any]]:
             "receipt": receipt,
             "lanes": lanes,
             "units_waiting": units,
+            "units_unmapped": unmapped,
         }
-        for scope, subject, reason, by, since_us, receipt, lanes, units in ledger_rows(
+        for scope, subject, reason, by, since_us, receipt, lanes, units, unmapped in ledger_rows(
             ledger, "pauses"
         )
     ]

@@ -301,6 +301,8 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
        (SELECT count(*) FROM ledger.level WHERE held)::bigint AS levels_held,
        (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NOT NULL)::bigint AS entries_waiting,
        (SELECT count(*) FROM ledger.uncovered WHERE lane_id IS NULL)::bigint AS entries_unmapped,
+       (SELECT count(DISTINCT tenant_id) FROM ledger.uncovered WHERE lane_id IS NULL)::bigint
+           AS tenants_unmapped,
        (SELECT count(*) FROM ledger.uncovered WHERE deadline_at <= now())::bigint
            AS entries_overdue,
        (SELECT count(*) FROM ledger.lane WHERE paused)::bigint AS lanes_paused,
@@ -308,6 +310,11 @@ SELECT (SELECT ledger.us(min(created_at)) FROM ledger.meter_event
        (SELECT count(*) FROM ledger.doubt
         WHERE settled_at IS NULL AND reason LIKE 'ledger_adopted%%')::bigint AS cells_to_compare,
        ledger.us(now()) AS now_us;
+
+-- name: status_unmapped
+-- The tenants without a customer whose usage waits, the largest amounts first.
+SELECT tenant_id, count(*)::bigint AS entries, sum(delta)::text AS units FROM ledger.uncovered
+WHERE lane_id IS NULL GROUP BY tenant_id ORDER BY sum(delta) DESC, tenant_id LIMIT 20;
 
 -- name: status_idle
 -- Since when something could be sent and no worker has sent anything; NULL for nothing. Lanes that
@@ -330,7 +337,8 @@ FROM (
 ) AS waiting HAVING min(since) IS NOT NULL;
 
 -- name: status_sink
--- What the last attempts of all workers say of Stripe: failures since it last answered anybody.
+-- What the last attempts of all workers say of Stripe: failures since it last answered anybody. And
+-- what sweeps say, which go on while nothing can be sent; an answer to an attempt ends their word.
 WITH last AS (
     SELECT attempt_id, finished_at, http_status, coalesce(code, cause) AS said,
            outcome = 'Systemic' AS refused,
@@ -343,13 +351,22 @@ WITH last AS (
 ), since AS (
     SELECT * FROM last
     WHERE failed AND attempt_id > coalesce((SELECT max(attempt_id) FROM last WHERE answered), 0)
+), swept AS (
+    SELECT * FROM ledger.report_sweep
+    WHERE silent_times > 0
+      AND claimed_at > coalesce((SELECT max(finished_at) FROM last WHERE answered), '-infinity')
 )
-SELECT (SELECT ledger.us(max(finished_at)) FROM last WHERE answered) AS answered_us,
-       (SELECT count(*) FROM since)::bigint AS failures,
-       (SELECT ledger.us(min(finished_at)) FROM since) AS failing_since_us,
-       coalesce((SELECT refused FROM since ORDER BY attempt_id DESC LIMIT 1), false) AS refused,
-       (SELECT concat_ws(' ', 'HTTP ' || http_status, said) FROM since
-        ORDER BY attempt_id DESC LIMIT 1) AS cause;
+SELECT ledger.us(greatest((SELECT max(finished_at) FROM last WHERE answered),
+                          (SELECT answered_at FROM ledger.report_sweep))) AS answered_us,
+       ((SELECT count(*) FROM since)
+        + coalesce((SELECT silent_times FROM swept), 0))::bigint AS failures,
+       ledger.us(least((SELECT min(finished_at) FROM since),
+                       (SELECT silent_since FROM swept))) AS failing_since_us,
+       coalesce((SELECT refused FROM since ORDER BY attempt_id DESC LIMIT 1),
+                (SELECT refused FROM swept), false) AS refused,
+       coalesce((SELECT concat_ws(' ', 'HTTP ' || http_status, said) FROM since
+                 ORDER BY attempt_id DESC LIMIT 1),
+                (SELECT cause FROM swept)) AS cause;
 
 -- name: status_parked
 -- Open items by kind, reason, what ended a request or the field that a record broke, and meter.
@@ -524,6 +541,55 @@ SELECT u.entry_id, u.lane_id, ledger.us(u.due_at) AS due_us,
                  AND d.reason LIKE 'ledger_adopted%%' AND d.window_start <= u.window_start
                  AND d.window_end > u.window_start) AS doubted
 FROM ledger.uncovered u WHERE u.entry_id = ANY (%(entries)s::bigint[]) ORDER BY u.entry_id;
+
+-- name: trace_now
+-- The ledger's clock.
+SELECT ledger.us(now()) AS now_us;
+
+-- name: trace_lanes
+-- The lanes of what is not settled of these entries and requests, with what is in doubt in them.
+SELECT l.lane_id, l.customer, l.event_name, l.paused, l.pause_reason,
+       (SELECT count(*) FROM ledger.meter_event m
+        WHERE m.lane_id = l.lane_id AND m.state = 'ambiguous')::bigint AS doubts
+FROM ledger.lane l
+WHERE l.lane_id IN (
+    SELECT u.lane_id FROM ledger.uncovered u WHERE u.entry_id = ANY (%(entries)s::bigint[])
+    UNION ALL
+    SELECT m.lane_id FROM ledger.meter_event m
+    WHERE m.meter_event_id = ANY (%(events)s::bigint[]) AND m.state IN ('pending', 'ambiguous'))
+ORDER BY l.lane_id;
+
+-- name: trace_pauses
+-- Pauses in force that concern these lanes; without a lane yet, this tenant and this meter.
+WITH lanes AS (
+    SELECT l.customer, l.event_name FROM ledger.lane l
+    WHERE l.lane_id = ANY (%(lanes)s::bigint[])
+)
+SELECT p.scope, p.subject, p.reason, p.paused_by AS by, ledger.us(p.paused_at) AS since_us
+FROM ledger.pause p
+WHERE p.resumed_at IS NULL
+  AND CASE WHEN EXISTS (SELECT FROM lanes)
+      THEN EXISTS (SELECT FROM lanes l
+                   WHERE ledger.pause_concerns(p.scope, p.subject, l.customer, l.event_name))
+      ELSE p.scope = 'all' OR (p.scope = 'tenant' AND p.subject = %(tenant_id)s)
+        OR (p.scope = 'meter' AND EXISTS (
+            SELECT FROM ledger.meter_version v JOIN ledger.meter_version w USING (event_name)
+            WHERE v.metric = %(metric)s AND w.metric = p.subject)) END
+ORDER BY p.paused_at, p.pause_id;
+
+-- name: trace_dead
+-- Open dead items of these requests.
+SELECT parked_id, meter_event_id, reason FROM ledger.parked
+WHERE kind = 'dead' AND state = 'open' AND meter_event_id = ANY (%(events)s::bigint[])
+ORDER BY parked_id;
+
+-- name: trace_meters
+-- What is wrong at Stripe with the meter of a metric, by the last look of a worker.
+SELECT f.subject AS event_name, substr(f.kind, 7) AS kind, f.detail ->> 'rule' AS rule
+FROM ledger.finding f
+WHERE f.cleared_at IS NULL AND starts_with(f.kind, 'meter_')
+  AND f.subject IN (SELECT v.event_name FROM ledger.meter_version v WHERE v.metric = %(metric)s)
+ORDER BY f.subject, f.kind;
 
 -- name: trace_named
 -- Whether somebody said that a skipped record was this identity.

@@ -7,7 +7,7 @@ import typer
 
 from streams.cli import terminal
 from streams.cli.database import connected
-from streams.cli.errors import UsageProblemError
+from streams.cli.errors import FINDING, UsageProblemError
 from streams.cli.held import REMEDY, held_partitions
 from streams.cli.options import Dir, Json
 from streams.cli.stack import Stack, resolve
@@ -27,7 +27,10 @@ def status(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Whether money is at risk, what waits, what is parked; exit 0 whenever it can be read."""
+    """Whether money is at risk, what waits, what is parked, and what to type about each.
+
+    Exit 1 while money is at risk (YES); 0 where amounts only wait, and where nothing does.
+    """
     stack = resolve(directory)
     if watched:
         _watch(stack, as_json=as_json)
@@ -35,18 +38,18 @@ def status(
     figures, found, judged = look(stack)
     if as_json:
         terminal.emit_json(document(figures, found, judged))
-        return
-    terminal.data(_first(judged))
-    for line in _lines(figures):
-        terminal.data(line)
-    for remark in found:
-        terminal.say(str(remark))
-    if figures["held"]:
-        terminal.say(REMEDY)
+    else:
+        for line in _screen(figures, found, judged):
+            terminal.data(line)
+    if judged.at_risk == "yes":
+        raise typer.Exit(FINDING)
 
 
-def _first(judged: Verdict) -> str:
-    return f"money at risk: {judged.text}"
+def _screen(figures: dict[str, Any], found: tuple[Remark, ...], judged: Verdict) -> list[str]:
+    """The verdict, what to type about it, and the figures: all of it is what was asked for."""
+    remedy = [REMEDY] if figures["held"] else []
+    told = [*map(str, found), *remedy]
+    return [f"money at risk: {judged.text}", *told, "", *_lines(figures)]
 
 
 def _watch(stack: Stack, *, as_json: bool) -> None:
@@ -59,7 +62,7 @@ def _watch(stack: Stack, *, as_json: bool) -> None:
 
     def screen() -> list[str]:
         figures, found, judged = look(stack)
-        return [_first(judged), *map(str, found), "", *_lines(figures), "", figures["at"]]
+        return [*_screen(figures, found, judged), "", figures["at"]]
 
     watch(screen, lambda: time.sleep(EVERY_S))
 
@@ -167,8 +170,12 @@ def _oldest_position(figures: dict[str, Any]) -> str:
 
 
 def _sink(figures: dict[str, Any]) -> str:
-    failures = figures["sink"]["failures"]
-    return f"{failures} failures since: {figures['sink']['cause']}" if failures else "before now"
+    sink = figures["sink"]
+    if sink["failures"]:
+        return f"{sink['failures']} failures since: {sink['cause']}"
+    if sink["answered_age_s"] is None:
+        return "nothing was asked of it yet, so nobody knows whether it answers"
+    return "ago, to a request or to a look for error reports"
 
 
 APPS = {"status": app}

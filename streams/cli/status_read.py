@@ -55,11 +55,13 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
             "levels_held": waiting["levels_held"],
             "entries_waiting": waiting["entries_waiting"],
             "entries_unmapped": waiting["entries_unmapped"],
+            "tenants_unmapped": waiting["tenants_unmapped"],
             "entries_overdue": waiting["entries_overdue"],
             "lanes_paused": waiting["lanes_paused"],
             "proposals_open": waiting["proposals_open"],
             "cells_to_compare": waiting["cells_to_compare"],
         },
+        "unmapped": rows(ledger, "status_unmapped"),
         "sink": {
             "answered_age_s": age_s(sink["answered_us"]),
             "failures": sink["failures"],

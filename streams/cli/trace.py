@@ -1,5 +1,6 @@
 """`tailrace trace TENANT EVENT_KEY`: one event's whole journey, each step with its time."""
 
+import shlex
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
@@ -45,11 +46,22 @@ def trace(
     else:
         _show(tenant, event_key, known)
     if not known:
-        terminal.say(
-            f"{tenant} {event_key}: neither the registry of {source} nor the ledger knows it. "
-            "Was its transaction rolled back, or is it another tenant or key?"
-        )
+        for line in unknown(tenant, event_key, source):
+            terminal.say(line)
         raise typer.Exit(FINDING)
+
+
+def unknown(tenant: str, event_key: str, source: str) -> list[str]:
+    """What to look at where nobody knows a key."""
+    whose = shlex.quote(tenant)
+    return [
+        f"{tenant} {event_key}: neither the registry of {source} nor the ledger knows it",
+        f"  another key or tenant? `tailrace windows list --tenant {whose}` lists what is known of "
+        "this one; every letter of both counts",
+        "  rolled back? what record_usage() was called for in a transaction that did not commit is "
+        "never billed; where the work was done all the same, record it again under the same key",
+        "  another service? its own database is asked with TAILRACE_SOURCE_DSN set to it",
+    ]
 
 
 class Traced(NamedTuple):

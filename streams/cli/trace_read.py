@@ -1,14 +1,17 @@
 """Trace, reading: a key's registry row → everything the ledger knows of it and of its window."""
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from uuid import UUID
 
 from streams.cli.database import Connection, ledger_rows, rows
+from streams.cli.trace_holds import Hold, HoldFacts, holds
 from streams.core.catalogue import Catalogue, MeterVersion
 from streams.core.event import UsageEvent
 from streams.core.fact import Series
+from streams.core.observation import KeptBack
+from streams.core.standing import Sink
 from streams.core.verdict import Accepted, AwaitCatalogue, Dead, Review, judge, judge_correction
 
 Rows = list[dict[str, Any]]
@@ -86,6 +89,8 @@ class Journey:
     erasures: Rows = field(default_factory=list)
     """Those of its tenant, since it was recorded."""
     sealed_us: int | None = None
+    holds: tuple[Hold, ...] = ()
+    """Every cause that keeps it from being settled now."""
 
     @property
     def known(self) -> bool:
@@ -137,7 +142,34 @@ def read_journey(
     ]
     events = {"events": [event["meter_event_id"] for event in journey.meter_events]}
     journey.attempts = rows(ledger, "trace_attempts", events)
+    journey.holds = _holds(ledger, journey, {**which, **entries, **events})
     return journey
+
+
+def _holds(ledger: Connection, journey: Journey, which: dict[str, Any]) -> tuple[Hold, ...]:
+    now = rows(ledger, "trace_now", {})
+    facts = HoldFacts(
+        journey.recorded.tenant_id,
+        now[0]["now_us"] if now else 0,
+        levels=journey.levels,
+        waiting=journey.waiting,
+        requests=journey.meter_events,
+        dead=rows(ledger, "trace_dead", which),
+        meters=rows(ledger, "trace_meters", which) if journey.verdict == "accepted" else (),
+    )
+    if facts.unsettled:
+        lanes = rows(ledger, "trace_lanes", which)
+        sink = rows(ledger, "status_sink", {"unsent": [cause.value for cause in KeptBack]})
+        facts = replace(
+            facts,
+            lanes=lanes,
+            pauses=rows(
+                ledger, "trace_pauses", {**which, "lanes": [lane["lane_id"] for lane in lanes]}
+            ),
+            halts=rows(ledger, "active_halts"),
+            sink=Sink(sink[0]["failures"], None, sink[0]["refused"], sink[0]["cause"]),
+        )
+    return holds(facts)
 
 
 def _which(journey: Journey) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Trace, showing: a journey → its steps in the order of the path, and its JSON document."""
 
-import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ from streams.cli.document import instant_text, timed
 from streams.cli.erasures import receipt_document, receipt_text
 from streams.cli.trace_read import Journey
 from streams.core.instant import MINUTE_US, SECOND_US, wire_text
+from streams.core.quantity import from_units
 
 
 class Step(NamedTuple):
@@ -27,6 +27,7 @@ def steps(journey: Journey) -> list[Step]:
         *_window(journey),
         *_entries(journey),
         *_requests(journey),
+        *_holds(journey),
         *_end(journey),
     ]
 
@@ -56,10 +57,22 @@ def _verdict(journey: Journey) -> Iterator[Step]:
             text = f"a copy, by decision (receipt {item['skip_receipt']}); {text}"
             yield Step(item["parked_us"], "skipped", text)
             continue
+        if item["state"] == "open":
+            text += f"{_against(item, journey)}: `tailrace {item['kind']} show {item['parked_id']}`"
         yield Step(item["parked_us"], "parked", text)
         if item["decided_us"] is not None:
             decision = f"{item['state']} by {item['decided_by']}: {item['why']}"
             yield Step(item["decided_us"], "decision", decision)
+
+
+def _against(item: dict[str, Any], journey: Journey) -> str:
+    """Of a conflict both amounts."""
+    if item["reason"] != "conflict" or item["units"] is None:
+        return ""
+    scale = 0 if journey.meter is None else journey.meter.scale
+    other = from_units(int(item["units"]), scale)
+    first = journey.recorded.quantity or "what the registry has, which was not read"
+    return f", says {other} where the first recording says {first}, which counts"
 
 
 def _skipped(journey: Journey) -> Iterator[Step]:
@@ -87,24 +100,10 @@ def _window(journey: Journey) -> Iterator[Step]:
 
 
 def _entries(journey: Journey) -> Iterator[Step]:
-    waiting = {row["entry_id"]: row for row in journey.waiting}
     for entry in journey.entries:
         revision = "" if entry["revision"] is None else f" revision {entry['revision']}"
         text = f"{entry['entry_id']} {entry['kind']}{revision}, {entry['delta']:+d} units"
         yield Step(entry["created_us"], "entry", text)
-        if entry["entry_id"] in waiting:
-            yield _why_waiting(waiting[entry["entry_id"]], journey)
-
-
-def _why_waiting(waiting: dict[str, Any], journey: Journey) -> Step:
-    if waiting["lane_id"] is None:
-        tenant = shlex.quote(journey.recorded.tenant_id)
-        text = f"held: no customer is mapped; `tailrace customers map {tenant} cus_…`"
-        return Step(None, "waits", text)
-    if waiting["doubted"]:
-        text = "the ledger was adopted: `tailrace reconcile` compares its hour with Stripe first"
-        return Step(None, "waits", text)
-    return Step(waiting["due_us"], "waits", "its request is made when its lane's turn comes")
 
 
 def _requests(journey: Journey) -> Iterator[Step]:
@@ -135,6 +134,13 @@ def _attempt(attempt: dict[str, Any]) -> str:
         if attempt[name] is not None
     ]
     return f"{attempt['attempt_id']} by {attempt['worker']}: {' '.join(said) or 'no answer yet'}"
+
+
+def _holds(journey: Journey) -> Iterator[Step]:
+    """In the order in which they must go: a number each where there are several."""
+    several = len(journey.holds) > 1
+    for number, hold in enumerate(journey.holds, 1):
+        yield Step(None, f"waits {number}" if several else "waits", str(hold))
 
 
 def _end(journey: Journey) -> Iterator[Step]:
@@ -176,6 +182,7 @@ def document(journey: Journey) -> dict[str, Any]:
         "attempts": [timed(row) for row in journey.attempts],
         "waiting": [timed(row) for row in journey.waiting],
         "erasures": [receipt_document(erasure) for erasure in journey.erasures],
+        "holds": [hold._asdict() for hold in journey.holds],
         "sealed_at": instant_text(journey.sealed_us),
         "steps": [
             {

@@ -69,6 +69,13 @@ def span_text(us: int) -> str:
     return " ".join(parts) or "0 s"
 
 
+def over_text(us: int) -> str:
+    """`more than 1 d 6 h`: a measured duration as people say it, never longer than it was."""
+    step_us = MINUTE_US if us >= HOUR_US else SECOND_US if us >= MINUTE_US else 1_000
+    rest = us % step_us
+    return f"more than {span_text(us - rest)}" if rest and us > step_us else span_text(us)
+
+
 def age_text(seconds: float) -> str:
     """Short text of an age: 12 s, 5 min, 3.1 h, 2.0 d."""
     for limit, unit, length in ((120, "s", 1), (7_200, "min", 60)):

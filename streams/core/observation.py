@@ -69,6 +69,18 @@ def cause_of(observation: Observation) -> str:
     return f"HTTP {observation.status}" if isinstance(observation, Answer) else observation.cause
 
 
+def is_refusal(observation: Observation) -> bool:
+    """Whether the key itself is refused; a permission that it lacks is another thing."""
+    return isinstance(observation, Answer) and observation.status == 401
+
+
+def is_silence(observation: Observation) -> bool:
+    """Whether a reading that came to this says that Stripe serves nobody here."""
+    if isinstance(observation, Answer):
+        return observation.status >= 500 or is_refusal(observation)
+    return True
+
+
 def in_words(observation: Observation) -> str:
     """What came back, as people are told it."""
     match observation:

@@ -27,6 +27,8 @@ DEADLINE_NEAR_S: Final = HOUR_S
 FAILURES_DOWN: Final = 3
 """So many in a row are no single request's own trouble."""
 IDLE_S_MAX: Final = 300
+NAMED: Final = 3
+"""So many tenants stand in a remark by name."""
 CANARY_AGE_S_MAX: Final = 120
 """A canary that is longer under way says that its partition does not flow. The age of the last one
 that arrived says nothing: canaries are sent by audits and starts, not at regular times."""
@@ -61,16 +63,15 @@ def verdict(remarks: tuple[Remark, ...]) -> Verdict:
     """Whether money is at risk."""
     worst = [remark for remark in remarks if remark.severity == "critical"]
     waiting = [remark for remark in remarks if remark.severity == "warning"]
+    counted = "1 thing waits" if len(waiting) == 1 else f"{len(waiting)} things wait"
     if worst:
-        return Verdict("yes", f"YES: {worst[0].text}{_more(len(worst) + len(waiting) - 1)}")
+        # What merely waits is no risk, and is not counted among them.
+        more = f"; and {len(worst) - 1} more like it" if len(worst) > 1 else ""
+        besides = f"; besides, {counted} for somebody" if waiting else ""
+        return Verdict("yes", f"YES: {worst[0].text}{more}{besides}")
     if waiting:
-        counted = "1 thing waits" if len(waiting) == 1 else f"{len(waiting)} things wait"
         return Verdict("not yet", f"not yet: {counted} for somebody")
     return Verdict("no", "no: nothing waits for anybody")
-
-
-def _more(count: int) -> str:
-    return f"; and {count} more" if count else ""
 
 
 def remarks(standing: Standing) -> tuple[Remark, ...]:
@@ -143,13 +144,22 @@ def _idle(standing: Standing) -> Iterator[Remark]:
 
 def _pauses(standing: Standing) -> Iterator[Remark]:
     for pause in standing.pauses:
+        units = waiting_text(pause.units_waiting, pause.units_unmapped)
         yield Remark(
             _still(standing),
             "paused",
             f"PUBLISHING IS PAUSED: {pause.scope} {pause.subject or ''} by {pause.by}: "
-            f"{pause.reason}; {pause.units_waiting} units wait",
+            f"{pause.reason}; {units} wait",
             "tailrace pause list",
         )
+
+
+def waiting_text(units: str, unmapped: str) -> str:
+    """What a pause holds, and how much of it its end alone would not send."""
+    if unmapped == "0":
+        return f"{units} units"
+    share = "all" if unmapped == units else unmapped
+    return f"{units} units ({share} also unmapped)"
 
 
 def _audits(standing: Standing) -> Iterator[Remark]:
@@ -229,16 +239,26 @@ def _wait(count: int) -> str:
     return "waits" if count == 1 else "wait"
 
 
+def _unmapped(standing: Standing) -> Iterator[Remark]:
+    if not standing.waiting.entries_unmapped:
+        return
+    text, command = "usage is held for unmapped tenants", "tailrace customers list"
+    named = standing.unmapped[:NAMED]
+    if named:
+        text += ": " + ", ".join(f"{each.tenant_id} ({each.units} units)" for each in named)
+        command = f"tailrace customers map {shlex.quote(named[0].tenant_id)} cus_…"
+    more = standing.waiting.tenants_unmapped - len(named)
+    if named and more > 0:
+        text += f" and {more} more, all named by `tailrace customers list`"
+    yield Remark("warning", "unmapped", text, command)
+
+
 def _counts(standing: Standing) -> Iterator[Remark]:
     waiting = standing.waiting
     listed: tuple[tuple[int, Severity, str, str, str], ...] = (
         (
             waiting.entries_overdue, "critical", "overdue",
             "usage missed its invoice", "tailrace carry list",
-        ),
-        (
-            waiting.entries_unmapped, "warning", "unmapped",
-            "usage is held for unmapped tenants", "tailrace customers list",
         ),
         (
             waiting.lanes_paused, "warning", "lanes_stopped",
@@ -266,6 +286,6 @@ def _counts(standing: Standing) -> Iterator[Remark]:
 
 RULES: Final[tuple[Callable[[Standing], Iterator[Remark]], ...]] = (
     _halts, _audits, _findings, _meters, _sink, _fence, _idle, _pauses, _held, _canary, _parked,
-    _counts,
+    _unmapped, _counts,
 )  # fmt: skip
 """Asked in this order, which is the order of remarks of the same severity."""

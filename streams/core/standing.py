@@ -22,10 +22,18 @@ class Waiting(msgspec.Struct, frozen=True):
     """Until the first billing deadline of what waits; what missed its own is not in it."""
     levels_held: int = 0
     entries_unmapped: int = 0
+    tenants_unmapped: int = 0
     entries_overdue: int = 0
     lanes_paused: int = 0
     proposals_open: int = 0
     cells_to_compare: int = 0
+
+
+class Unmapped(msgspec.Struct, frozen=True):
+    """A tenant whose usage waits for a customer."""
+
+    tenant_id: str
+    units: str
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -91,6 +99,9 @@ class Pause(msgspec.Struct, frozen=True):
     by: str
     reason: str
     units_waiting: str
+    """What is not sent and is concerned, whatever else holds it."""
+    units_unmapped: str = "0"
+    """Of these, what waits for a customer too."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -119,6 +130,8 @@ class Standing(msgspec.Struct, frozen=True):
     """All of it."""
 
     waiting: Waiting = Waiting()
+    unmapped: tuple[Unmapped, ...] = ()
+    """The largest amounts first; of many tenants not all."""
     sink: Sink = Sink()
     parked: tuple[Parked, ...] = ()
     findings: tuple[Finding, ...] = ()

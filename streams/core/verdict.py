@@ -12,7 +12,7 @@ from streams.core.aggregation import AGGREGATIONS
 from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion, TooFresh, Unknown
 from streams.core.event import UsageEvent
 from streams.core.fact import ReviewReason, Series
-from streams.core.instant import HOUR_US, span_text
+from streams.core.instant import HOUR_US, over_text, span_text
 from streams.core.quantity import UNITS_LIMIT, to_units
 from streams.core.window import window_start_us
 
@@ -138,13 +138,13 @@ def _early(event: UsageEvent, catalogue: Catalogue, logged_at_us: int) -> Review
     early_us = event.occurred_at_us - event.received_at_us
     if early_us > EARLY_MAX_US:
         rule = (
-            f"occurred_at lies {span_text(early_us)} after received_at, at most "
+            f"occurred_at lies {over_text(early_us)} after received_at, at most "
             f"{span_text(EARLY_MAX_US)} allowed"
         )
     else:
         ahead_us = event.received_at_us - logged_at_us
         rule = (
-            f"received_at lies {span_text(ahead_us)} after the log's time, at most "
+            f"received_at lies {over_text(ahead_us)} after the log's time, at most "
             f"{span_text(AHEAD_MAX_US)} allowed"
         )
     return Review("early", rule, *amount_of(event, catalogue, signed=False))
@@ -185,7 +185,7 @@ def _objection(event: UsageEvent, meter: MeterVersion, units: int, floor_us: int
         rule = "received_at lies before the horizon of what the state remembers"
         return Review("beyond_horizon", rule, series, units)
     rule = (
-        f"received_at lies {span_text(event.received_at_us - event.occurred_at_us)} after "
+        f"received_at lies {over_text(event.received_at_us - event.occurred_at_us)} after "
         f"occurred_at, at most {span_text(meter.skew_max_us)} allowed"
     )
     return Review("late", rule, series, units)

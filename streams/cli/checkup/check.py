@@ -39,6 +39,16 @@ class NotMadeError(Exception):
     """A check cannot be made here; the text says why. No trouble, and no health either."""
 
 
+class AwayError(UnavailableError):
+    """A neighbour does not answer, and what is typed about that is known here."""
+
+    def __init__(self, what: str, *, fix: Fix, again: str) -> None:
+        super().__init__(what, fix=fix.paste)
+        self.paste = fix
+        self.again = again
+        """When what needs its answer can be asked again."""
+
+
 def answers(_neighbour: object) -> Iterator[Trouble]:
     """No trouble: to have got hold of it is the check."""
     return iter(())
@@ -96,8 +106,11 @@ def _failed(check: Check[P], error: Exception, look_up: str) -> Result:
     shown = explain(error)
     away = shown.exit_code == UNAVAILABLE
     said = shown.what.splitlines()[0]
+    known = error if isinstance(error, AwayError) else None
     if not (away and check.reaches):
+        if known is not None:
+            said = f"{said}; {known.again}"
         return Result(check.name, "not made", said, away=away)
     what = said if isinstance(error, UnavailableError) else f"{check.reaches}: {said}"
-    trouble = Trouble(what, _AWAY_WHY, Fix("shell", look_up))
+    trouble = Trouble(what, _AWAY_WHY, Fix("shell", look_up) if known is None else known.paste)
     return Result(check.name, "trouble", what, (trouble,), away=True)

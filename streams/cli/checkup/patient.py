@@ -203,7 +203,10 @@ class Patient:
         """All meters of the Stripe account."""
         self.set("stripe_api_base", "stripe_api_key")
         return self.once(
-            "meters", lambda: import_module("streams.cli.checkup.account").meters(self.settings)
+            "meters",
+            lambda: import_module("streams.cli.checkup.account").meters(
+                self.settings, sandbox=self.stack.is_sandbox
+            ),
         )
 
     def now_us(self) -> int:

@@ -117,7 +117,7 @@ def test_nothing_is_sent_twice_and_nothing_is_lost(restored: World) -> None:
     assert (audit.code, audit.last) == (0, "lost 0 · double 0"), audit
     assert world.cli.json("audit", "audit")["stripe"]["open"] >= 1
     assert world.cli.json("status", "status")["waiting"]["cells_to_compare"] >= 1
-    assert "wait until Stripe's sums were compared" in world.cli("status").err
+    assert "wait until Stripe's sums were compared" in world.cli("status").out
     reconciled(world)
     world.settled(24)
 
@@ -215,7 +215,7 @@ def test_what_begins_after_the_adoption_the_lost_ledger_cannot_have_sent(restore
     key = new_key()
     world.record("acme", key, metric="exports", back="0 min")
     until("it waits with its hour", lambda: held_units(world) == 12, deadline_s=20)
-    assert "compares its hour with Stripe first" in world.cli("trace", "acme", key).out
+    assert "its hour is compared with Stripe first" in world.cli("trace", "acme", key).out
     cells = world.cli.json("reconcile", "reconcile")["cells"]
     nexts = {c["next"] for c in cells if (c["event_name"], c["held"]) == ("exports", "3")}
     assert nexts == {"it is not over yet, and compared as a whole"}

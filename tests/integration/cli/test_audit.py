@@ -352,7 +352,7 @@ def test_a_held_partition_is_a_finding_and_what_waits_there_is_not_called_lost(
         document = world.cli.json("audit", "audit")
         assert [finding["kind"] for finding in document["findings"]] == ["held"]
         assert (document["ok"], document["complete"]) == (False, False)
-        assert f"partition {number} is held: {why}: `tailrace held list`" in world.cli("status").err
+        assert f"partition {number} is held: {why}: `tailrace held list`" in world.cli("status").out
     world.pipeline.held.clear()
     assert world.cli("audit").last == "lost 0 · double 0"
 

@@ -264,7 +264,7 @@ def test_manual_amounts_wait_listed_and_are_carried_once_with_receipts(world: Wo
     assert "`tailrace carry list`" in missed.err
     assert entry in world.cli("carry", "list").out
     assert world.cli.json("status", "status")["waiting"]["entries_overdue"] == 1
-    assert "usage missed its invoice: `tailrace carry list`" in world.cli("status").err
+    assert "usage missed its invoice: `tailrace carry list`" in world.cli("status").out
 
     asked = world.cli("carry", "apply", entry, "--reason", "agreed with acme")
     assert asked.code == 2

@@ -41,13 +41,35 @@ def test_a_pause_shows_its_plan_holds_amounts_and_is_a_no_op_the_second_time(wor
     assert f"receipt {pause['receipt']}" in again.out
     status = world.cli.json("status", "status")
     assert status["pauses"] == [pause]
-    assert "PUBLISHING IS PAUSED: tenant acme" in world.cli("status").err
+    assert "PUBLISHING IS PAUSED: tenant acme" in world.cli("status").out
     assert "Stripe maintenance" in world.cli("pause", "list").out
     resumed = world.cli("resume", "--tenant", "acme", "--reason", "over", "--yes")
     assert (resumed.code, resumed.out.startswith("resumed tenant acme")) == (0, True)
     world.settled(3)
     twice = world.cli("resume", "--tenant", "acme", "--reason", "over", "--yes")
     assert twice.out.startswith("unchanged: resumed already, tenant acme")
+
+
+def test_units_that_wait_for_a_customer_as_well_are_counted_and_told_apart(world: World) -> None:
+    world.cli("customers", "map", "acme", "cus_acme")
+    others = ("--meter", "api_calls"), ("--tenant", "elsewhere")
+    for scope in (("--meter", "exports"), ("--tenant", "nobody"), ("--all",), *others):
+        assert world.cli("pause", *scope, *WHY, "--yes").code == 0
+    world.record("acme", new_key(), metric="exports")
+    world.record("nobody", new_key(), metric="exports")
+    assert world.cli("audit").code == 0
+    waiting = {
+        pause["subject"]: (pause["units_waiting"], pause["units_unmapped"])
+        for pause in world.cli.json("pause_list", "pause", "list")["pauses"]
+    }
+    assert waiting == {
+        "exports": ("6", "3"),
+        "nobody": ("3", "3"),
+        None: ("6", "3"),
+        "api_calls": ("0", "0"),
+        "elsewhere": ("0", "0"),
+    }
+    assert "3 units (all also unmapped)" in world.cli("pause", "list").out
 
 
 def test_resuming_one_pause_leaves_the_others(world: World) -> None:

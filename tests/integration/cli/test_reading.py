@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from streams.adapters.ledger import Ledger, open_ledger
+from streams.core.live_meter import MeterFinding
 from tests.integration.cli.conftest import World, new_key
 
 pytestmark = pytest.mark.postgres
@@ -51,7 +53,45 @@ def test_trace_says_what_an_unmapped_tenants_usage_waits_for(world: World) -> No
     world.record("acme", "order-1", metric="exports")
     assert world.cli("audit").code == 0
     shown = world.cli("trace", "acme", "order-1")
-    assert "held: no customer is mapped; `tailrace customers map acme cus_…`" in shown.out
+    assert "no customer is mapped for the tenant: `tailrace customers map acme cus_…`" in shown.out
+
+
+async def test_trace_names_every_cause_that_holds_an_event_and_not_the_first_alone(
+    world: World,
+) -> None:
+    world.record("acme", "order-1", metric="exports")
+    for scope in (("--meter", "exports"), ("--meter", "api_calls"), ("--tenant", "other")):
+        assert world.cli("pause", *scope, "--reason", "prices", "--yes").code == 0
+    assert world.cli("audit").code == 0
+    login = world.ledger.login("ledger_service", "ledger_finance")
+    async with open_ledger(world.ledger.dsn(login)) as ledger:
+        assert await ledger.rejections.claim_sweep(0.0) is not None
+        for _ in range(3):
+            await ledger.rejections.unanswered("HTTP 503", refused=False)
+        await look(ledger, MeterFinding("formula", "exports", "formula is count", "other"))
+    holds = trace(world, "acme", "order-1")["holds"]
+    assert [(hold["cause"], hold["command"]) for hold in holds] == [
+        ("unmapped", "tailrace customers map acme cus_…"),
+        ("paused", 'tailrace resume --meter exports --reason "…"'),
+        ("sink_down", "tailrace deadlines"),
+        ("meter_wrong", "tailrace doctor meter-formula"),
+    ]
+    assert "waits 4" in world.cli("trace", "acme", "order-1").out
+
+    world.cli("customers", "map", "acme", "cus_acme")
+    causes = [hold["cause"] for hold in trace(world, "acme", "order-1")["holds"]]
+    assert causes == ["paused", "sink_down", "meter_wrong"]
+    world.cli("resume", "--meter", "exports", "--reason", "over", "--yes")
+    world.settled(3)
+    causes = [hold["cause"] for hold in trace(world, "acme", "order-1")["holds"]]
+    assert causes == ["meter_wrong"], "what was sent is billed wrong by it all the same"
+
+
+async def look(ledger: Ledger, *found: MeterFinding) -> None:
+    """A worker's look at Stripe's meters."""
+    name = await ledger.catalogue.claim_meters(0.0)
+    assert name is not None
+    assert await ledger.catalogue.note_meters(name, found)
 
 
 def test_trace_of_a_late_event_ends_in_review_and_not_in_its_neighbours_window(
@@ -64,6 +104,9 @@ def test_trace_of_a_late_event_ends_in_review_and_not_in_its_neighbours_window(
     assert journey["verdict"]["basis"].startswith("parked item")
     assert journey["entries"] == []
     assert "parked" in names(journey)
+    assert journey["holds"] == []
+    (parked,) = (step["text"] for step in journey["steps"] if step["step"] == "parked")
+    assert parked.endswith(f"`tailrace review show {journey['parked'][0]['parked_id']}`")
 
 
 def test_trace_of_a_conflict_shows_both(world: World) -> None:
@@ -75,12 +118,16 @@ def test_trace_of_a_conflict_shows_both(world: World) -> None:
     assert journey["recorded"]["conflicts"] == 1
     assert journey["verdict"]["class"] == "accepted"
     assert [item["reason"] for item in journey["parked"]] == ["conflict"]
+    (parked,) = (step["text"] for step in journey["steps"] if step["step"] == "parked")
+    assert "says 9 where the first recording says 3, which counts" in parked
+    assert parked.endswith(f"`tailrace review show {journey['parked'][0]['parked_id']}`")
 
 
 def test_trace_of_a_key_nobody_recorded_is_a_finding(world: World) -> None:
     shown = world.cli("trace", "acme", "never")
     assert (shown.code, shown.out) == (1, "")
     assert "neither the registry of sandbox nor the ledger knows it" in shown.err
+    assert "`tailrace windows list --tenant acme`" in shown.err
     assert world.cli.json("trace", "trace", "acme", "never")["journeys"] == []
 
 
@@ -97,8 +144,11 @@ def test_status_shows_what_waits_and_the_command_for_each_state(world: World) ->
     assert [(a["lost"], a["double"]) for a in figures["audits"]] == [(0, 0)]
     shown = world.cli("status")
     assert shown.code == 0
-    assert "`tailrace customers list`" in shown.err
-    assert "`tailrace review list`" in shown.err
+    assert "held for unmapped tenants: acme (3 units): `tailrace customers map acme cus_…`" in (
+        shown.out
+    )
+    assert "`tailrace review list`" in shown.out
+    assert shown.err == ""
 
 
 def test_canaries_that_came_raise_no_alarm_however_long_ago_and_one_under_way_does(
@@ -109,7 +159,7 @@ def test_canaries_that_came_raise_no_alarm_however_long_ago_and_one_under_way_do
         with database.connect() as conn:
             conn.execute(f"UPDATE {table} SET received_at = received_at - interval '1 h'".encode())
     assert world.cli.json("status", "status")["canary_under_way_s"] is None
-    assert "canary" not in world.cli("status").err
+    assert "canary" not in world.cli("status").out
 
     world.pipeline.capturing = False
     with world.outbox.connect() as conn:
@@ -118,7 +168,7 @@ def test_canaries_that_came_raise_no_alarm_however_long_ago_and_one_under_way_do
             "UPDATE metering.canary SET received_at = received_at - interval '5 min'"
             " WHERE received_at > now() - interval '30 min'"
         )
-    assert "a canary is under way for 5 min" in world.cli("status").err
+    assert "a canary is under way for 5 min" in world.cli("status").out
 
 
 def test_status_of_an_empty_ledger_is_no_error(world: World) -> None:

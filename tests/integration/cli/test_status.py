@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streams.adapters.ledger import open_ledger
 from streams.core.observation import Answer, KeptBack, MaybeSent, NotSent, Observation
 from tests.integration.cli.conftest import World, new_key
 from tests.support.waiting import until
@@ -65,7 +66,8 @@ def test_an_outage_a_poison_event_a_late_one_and_a_wrong_meter_are_named_with_wh
 
     shown = world.cli("status")
     assert shown.out.startswith("money at risk: not yet: 4 things wait for somebody\n")
-    lines = shown.err.splitlines()
+    assert (shown.code, shown.err) == (0, ""), "attention is no finding"
+    lines = shown.out.partition("\n\n")[0].splitlines()[1:]
     assert lines.pop() == "nothing is proven yet: `tailrace audit`"
     assert len(lines) == 4
     (outage,) = (line for line in lines if line.startswith("Stripe is down for "))
@@ -103,6 +105,30 @@ def test_what_keeps_stripe_away_is_named(
     world.settled(3)
     assert named(world).keys() == set()
     assert figures(world)["sink"]["failures"] == 0
+
+
+async def test_an_outage_is_named_while_nothing_can_be_sent(world: World) -> None:
+    """Its tenant is unmapped, so only sweeps for error reports meet it; an answer ends it."""
+    world.record("acme", new_key(), metric="exports")
+    assert "nothing was asked of it yet" in world.cli("status").out
+    login = world.ledger.login("ledger_service", "ledger_finance")
+    async with open_ledger(world.ledger.dsn(login)) as ledger:
+        assert await ledger.rejections.claim_sweep(0.0) is not None
+        for _ in range(2):
+            await ledger.rejections.unanswered("HTTP 503", refused=False)
+        assert "sink_down" not in named(world), "two may be a coincidence"
+        await ledger.rejections.unanswered("HTTP 503", refused=False)
+        assert "(HTTP 503); nothing is in doubt" in named(world)["sink_down"]["text"]
+        assert "3 failures since: HTTP 503" in world.cli("status").out
+        await ledger.rejections.swept(0)
+        assert "sink_down" not in named(world)
+        assert "ago, to a request or to a look" in world.cli("status").out
+        await ledger.rejections.unanswered("HTTP 401", refused=True)
+        assert "Stripe refuses the key" in named(world)["sink_down"]["text"]
+    # It takes requests: that is the newer word.
+    world.cli("customers", "map", "acme", "cus_acme")
+    world.settled(3)
+    assert "sink_down" not in named(world)
 
 
 def test_requests_that_a_worker_kept_back_say_nothing_of_stripe(world: World) -> None:

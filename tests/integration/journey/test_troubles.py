@@ -75,12 +75,13 @@ def test_page_1_and_status_name_four_troubles_and_what_to_type(
     }
     found = {(name, said): named(stack, name, said) for name, said in troubles}
     ran = stack.tailrace("status")
+    assert ran.returncode == 1
     assert ran.stdout.startswith("money at risk: YES: meter seats at Stripe: formula is count")
     page = browser_of(stack.directory).open("/")
     assert "YES: meter seats at Stripe: formula is count" in page
     for trouble, command in troubles.items():
         assert {typed for _, typed in found[trouble]} == {command}, trouble
-        assert f"`{command}`" in ran.stderr
+        assert f"`{command}`" in ran.stdout
         assert f">{command}</code>" in page
     with exporter(stack.directory) as address:
         samples = scraped(address)

@@ -183,3 +183,6 @@ class Rejecting(Reconciling):
 
     def swept(self, until_us: int) -> None:
         self.tables.swept_until_us = max(self.tables.swept_until_us or 0, until_us)
+
+    def unanswered(self, cause: str, *, refused: bool) -> None:
+        """Kept for people alone: no amount depends on it."""

@@ -15,7 +15,7 @@ from streams.adapters.ledger_pool import LedgerRefusedError
 from streams.adapters.stripe import StripeUnreadableError
 from streams.adapters.stripe_events import RefusedCall
 from streams.agents.rejections import Receipt, Rejections, report_samples
-from streams.core.observation import MaybeSent
+from streams.core.observation import Answer, MaybeSent, NotSent, Observation
 from streams.core.rejection import (
     ERROR_REPORT,
     NO_METER_FOUND,
@@ -57,6 +57,8 @@ class Stripe:
 
     events: dict[str, bytes] = field(default_factory=dict)
     away: bool = False
+    says: Observation = field(default_factory=lambda: MaybeSent("TimeoutError"))
+    """What comes while it is away."""
     fetched: list[str] = field(default_factory=list)
     meters: list[str] = field(default_factory=list)
     since: list[int] = field(default_factory=list)
@@ -71,7 +73,7 @@ class Stripe:
     async def reports_since(self, since_us: int) -> Sequence[Told]:
         self.since.append(since_us)
         if self.away:
-            raise unreachable("list")
+            raise StripeUnreadableError("list", self.says)
         return [Told(event_id, ERROR_REPORT) for event_id in reversed(self.events)]
 
     async def meter_event_name(self, meter_id: str) -> str | None:
@@ -98,6 +100,9 @@ class Ledger:
     committed: asyncio.Event = field(default_factory=asyncio.Event)
     swept_until: int | None = None
     claimed: bool = False
+    silences: list[tuple[str, bool]] = field(default_factory=list)
+    """What came in the place of answers since the last sweep."""
+    pauses: list[float] = field(default_factory=list)
     away_calls: int = 0
     refuses: set[str] = field(default_factory=set)
     lose_commits: int = 0
@@ -151,6 +156,7 @@ class Ledger:
 
     async def claim_sweep(self, pause_s: float) -> int | None:
         self._call()
+        self.pauses.append(pause_s)
         if self.claimed and pause_s > 0:
             return None
         self.claimed = True
@@ -159,6 +165,11 @@ class Ledger:
     async def swept(self, until_us: int) -> None:
         self._call()
         self.swept_until = until_us
+        self.silences.clear()
+
+    async def unanswered(self, cause: str, *, refused: bool) -> None:
+        self._call()
+        self.silences.append((cause, refused))
 
     def says(self) -> dict[str, tuple[str, str | None]]:
         return {name: (one.state, one.dead_kind) for name, one in self.accused.items()}
@@ -300,6 +311,49 @@ async def test_a_sweep_that_fails_is_not_taken_as_read(broken: str) -> None:
     await bench.desk.sweep(0.0)
     assert bench.ledger.commits == ["evt_1"]
     assert bench.ledger.swept_until is not None
+
+
+@pytest.mark.parametrize(
+    ("seen", "noted"),
+    [
+        (MaybeSent("TimeoutError"), [("TimeoutError", False)]),
+        (NotSent("ClientConnectorError"), [("ClientConnectorError", False)]),
+        (Answer(503, False), [("HTTP 503", False)]),
+        (Answer(401, True), [("HTTP 401", True)]),
+        # It is there: what this key may not, or not so often, is no outage.
+        (Answer(403, True), []),
+        (Answer(429, True), []),
+    ],
+    ids=str,
+)
+async def test_a_sweep_that_stripe_does_not_answer_is_told_to_the_ledger_until_one_is_answered(
+    seen: Observation, noted: list[tuple[str, bool]]
+) -> None:
+    bench = Bench(Stripe(away=True, says=seen))
+    with pytest.raises(StripeUnreadableError):
+        await bench.desk.sweep(0.0)
+    assert bench.ledger.silences == noted
+    bench.stripe.away = False
+    await bench.desk.sweep(0.0)
+    assert bench.ledger.silences == []
+
+
+async def test_while_stripe_is_away_it_is_asked_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks at an outage should not have to wait a quarter of an hour for its end."""
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        bench.ledger.claimed = len(rests) == 1  # by another, who knows no more
+        bench.stripe.away = False
+        if len(rests) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    bench = Bench(Stripe(away=True))
+    with pytest.raises(asyncio.CancelledError):
+        await bench.desk.keep_sweeping(900.0)
+    assert rests == [60.0, 60.0, 900.0]
 
 
 async def test_it_keeps_sweeping_through_outages_and_not_by_a_ledger_that_went_back() -> None:

@@ -13,12 +13,14 @@ import pytest
 from connectors.linter import Finding
 from connectors.observation import Observation
 from connectors.slot_guard import judge
-from streams.cli.checkup import broker, connect, machine, service, sink
-from streams.cli.checkup.check import Check, Fix, NotMadeError, Result, Trouble, made
+from streams.adapters.stripe import DEFAULT_API_BASE, StripeSink, StripeUnreadableError
+from streams.cli.checkup import account, broker, connect, machine, service, sink
+from streams.cli.checkup.check import AwayError, Check, Fix, NotMadeError, Result, Trouble, made
 from streams.cli.doctor import document, exit_code, lines
 from streams.cli.errors import UnavailableError
 from streams.cli.main import run
 from streams.core.live_meter import CHECKS, LiveMeter, MeterFinding
+from streams.core.observation import Answer, NotSent, in_words
 from streams.settings import Settings
 from tests.unit.connectors.test_slot_guard import EXPECTED, HEALTHY, slot, status
 
@@ -283,3 +285,50 @@ def test_there_are_more_than_twenty_checks_and_each_name_is_one() -> None:
     names = [each.name for module in modules for each in module.CHECKS]
     assert len(names) >= 30
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("seen", "base", "sandbox", "where", "paste", "again"),
+    [
+        (Answer(503, False), "http://x", True, "shell", "tailrace sandbox status", "is down"),
+        (Answer(503, False), DEFAULT_API_BASE, False, "stripe", "status.stripe.com", "is down"),
+        (NotSent("E"), "http://x", False, "settings", "TAILRACE_STRIPE_API_BASE", "is down"),
+        (Answer(401, True), "http://x", True, "settings", "TAILRACE_STRIPE_API_KEY", "correct"),
+    ],
+    ids=["sandbox", "Stripe", "another address", "key"],
+)
+def test_a_stripe_that_is_away_is_told_with_what_ends_it_and_when_to_ask_again(
+    seen: Answer | NotSent, base: str, sandbox: bool, where: str, paste: str, again: str
+) -> None:
+    def look(_: None) -> list[Trouble]:
+        raise account.away(seen, base, sandbox=sandbox)
+
+    reaching, behind = (
+        made(Check("stripe", "fine", look, reaches=reaches), None, "tailrace config show")
+        for reaches in ("stripe_api_base", "")
+    )
+    (trouble,) = reaching.troubles
+    assert trouble.what == in_words(seen)
+    assert (trouble.fix.where, paste in trouble.fix.paste) == (where, True)
+    assert (behind.state, behind.away) == ("not made", True)
+    assert behind.said.startswith(f"{in_words(seen)}; ")
+    assert again in behind.said
+
+
+def test_the_doctor_waits_for_stripe_no_longer_than_for_a_short_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its reading has a limit of its own, whatever a worker's requests may last."""
+    limits: list[float] = []
+
+    class Silent(StripeSink):
+        async def meters(self) -> tuple[LiveMeter, ...]:
+            limits.append(self.settings.deadline_s)
+            raise StripeUnreadableError("meters", Answer(503, False))
+
+    monkeypatch.setattr(account, "StripeSink", Silent)
+    with pytest.raises(AwayError, match="Stripe answered 503"):
+        account.meters(
+            Settings(stripe_api_key="sk_test_x", stripe_read_timeout_ms=60_000), sandbox=True
+        )
+    assert limits == [account.DEADLINE_S]

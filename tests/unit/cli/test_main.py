@@ -8,14 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from streams.cli.main import COMMANDS, loaded, run
+from streams.cli.main import COMMANDS, MEANT, loaded, run
 
 HEAVY = {
     "aiohttp", "confluent_kafka", "faust", "jsonschema", "psycopg", "requests", "rich",
     "rocksdict", "stripe", "structlog",
 }  # fmt: skip
+OF_THE_SANDBOX = {"demo", "sandbox", "stripe-sandbox"}
+"""What they say of themselves is the sandbox package's."""
 ROOT = Path(__file__).parents[3]
 
 
@@ -33,12 +36,13 @@ def shell(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedP
     )
 
 
-def test_help_is_there_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [(), ("audit",), ("worker",), ("drill", "run")])
+def test_help_is_there_at_once(command: tuple[str, ...], tmp_path: Path) -> None:
     """In seconds of the processor: what others do on this machine is not its fault."""
     quickest_s = 9.9
     for _ in range(3):
         before_s = _of_children_s()
-        shown = shell("--help", cwd=tmp_path)
+        shown = shell(*command, "--help", cwd=tmp_path)
         quickest_s = min(quickest_s, _of_children_s() - before_s)
         assert shown.returncode == 0
     assert 0 < quickest_s < 0.5
@@ -50,9 +54,13 @@ def _of_children_s() -> float:
 
 
 def test_nothing_heavy_is_imported_before_a_command_is_typed(tmp_path: Path) -> None:
+    """Nor for the help of any command: it is asked for in a hurry too."""
+    helps = ["", *msgspec.json.decode((ROOT / "streams/cli/help.json").read_bytes(), type=dict)]
+    assert {path.partition(" ")[0] for path in helps} >= set(COMMANDS) - OF_THE_SANDBOX
     script = (
         "import sys, streams.cli.main as m\n"
-        "m.run(['--help'])\n"
+        f"for path in {helps}:\n"
+        "    assert m.run([*path.split(), '--help']) == 0\n"
         "print(sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
     )
     shown = subprocess.run(
@@ -94,11 +102,17 @@ def test_every_command_is_listed_and_has_its_own_help(
         assert capsys.readouterr().out.startswith(f"Usage: tailrace {name}")
 
 
+@pytest.mark.parametrize("meant", sorted(set(MEANT.values())))
+def test_what_is_meant_by_another_word_is_there(meant: str) -> None:
+    assert run([*meant.split(), "--help"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["audti"], 2, "Did you mean 'audit'?"),
+        (["why", "acme", "order-1"], 2, "No such command 'why'. Did you mean 'trace'?"),
         (["meters", "nonsense"], 2, "No such command 'nonsense'"),
         (["trace", "acme"], 2, "Missing argument 'EVENT_KEY'"),
         (["audit", "--since", "soon"], 78, "TAILRACE_LEDGER_DSN not set"),

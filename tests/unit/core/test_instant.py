@@ -2,7 +2,15 @@
 
 import pytest
 
-from streams.core.instant import DAY_US, HOUR_US, age_text, span_text
+from streams.core.instant import (
+    DAY_US,
+    HOUR_US,
+    MINUTE_US,
+    SECOND_US,
+    age_text,
+    over_text,
+    span_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +40,20 @@ def test_a_duration_is_text_to_the_microsecond(us: int, text: str) -> None:
 )
 def test_an_age_is_short_text_with_the_unit_that_people_use(seconds: float, text: str) -> None:
     assert age_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (30 * HOUR_US + 674_490, "more than 1 d 6 h"),
+        (DAY_US + 500, "more than 1 d"),
+        (DAY_US, "1 d"),
+        (HOUR_US + 61 * SECOND_US, "more than 1 h 1 min"),
+        (5 * MINUTE_US + 3 * SECOND_US + 1, "more than 5 min 3 s"),
+        (2 * SECOND_US + 1_500, "more than 2 s 1 ms"),
+        (999, "999 us"),
+        (0, "0 s"),
+    ],
+)
+def test_a_measured_duration_is_told_without_noise_and_never_too_long(us: int, text: str) -> None:
+    assert over_text(us) == text

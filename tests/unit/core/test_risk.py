@@ -202,6 +202,31 @@ def test_a_dead_letter_names_meter_cause_and_what_ends_it() -> None:
     assert bare.text.startswith("2 dead, ambiguous: Stripe may hold it")
 
 
+def test_a_pause_says_what_its_end_alone_would_not_send() -> None:
+    texts = [
+        remarks(standing(pauses=[{**PAUSE, "units_unmapped": unmapped}]))[0].text
+        for unmapped in ("0", "7", "4")
+    ]
+    assert [text.partition("prices; ")[2] for text in texts] == [
+        "7 units wait",
+        "7 units (all also unmapped) wait",
+        "7 units (4 also unmapped) wait",
+    ]
+
+
+def test_unmapped_tenants_are_named_with_their_units_and_the_command_that_ends_it() -> None:
+    held = [{"tenant_id": name, "units": "7"} for name in ("a b", "b", "c", "d")]
+    many = {"entries_unmapped": 9, "tenants_unmapped": 6}
+    (few,) = remarks(standing(waiting={**many, "tenants_unmapped": 1}, unmapped=held[:1]))
+    assert few.text == "usage is held for unmapped tenants: a b (7 units)"
+    assert few.command == "tailrace customers map 'a b' cus_…"
+    (more,) = remarks(standing(waiting=many, unmapped=held))
+    assert more.text == (
+        "usage is held for unmapped tenants: a b (7 units), b (7 units), c (7 units) and 3 more, "
+        "all named by `tailrace customers list`"
+    )
+
+
 def test_a_review_counts_its_items() -> None:
     late = {"kind": "review", "reason": "late", "metric": "exports"}
     texts = [r.text for r in remarks(standing(parked=[{**late, "count": 1}, {**late, "count": 2}]))]
@@ -246,7 +271,17 @@ def remark(severity: Any) -> Remark:
         (("warning",), Verdict("not yet", "not yet: 1 thing waits for somebody")),
         (("warning", "warning"), Verdict("not yet", "not yet: 2 things wait for somebody")),
         (("critical",), Verdict("yes", "YES: critical")),
-        (("critical", "warning", "info"), Verdict("yes", "YES: critical; and 1 more")),
+        (
+            ("critical", "warning", "info"),
+            Verdict("yes", "YES: critical; besides, 1 thing waits for somebody"),
+        ),
+        (
+            ("critical", "critical", "critical", "warning", "warning"),
+            Verdict(
+                "yes", "YES: critical; and 2 more like it; besides, 2 things wait for somebody"
+            ),
+        ),
+        (("critical", "critical"), Verdict("yes", "YES: critical; and 1 more like it")),
     ],
 )
 def test_the_verdict_is_the_worst_of_all(given: tuple[str, ...], expected: Verdict) -> None:

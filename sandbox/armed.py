@@ -1,0 +1,26 @@
+"""The stand-in's address → the faults that are armed at it, for people; and how they are cleared.
+
+An armed fault looks like an outage of Stripe's to everything else, and the part itself is ready.
+"""
+
+from __future__ import annotations
+
+import requests
+
+_WITHIN_S = 2.0
+
+
+def told(stripe_url: str) -> list[str]:
+    """A line for each fault that strikes still, and the command that ends them; none for none."""
+    faults = f"{stripe_url}/_sandbox/faults"
+    try:
+        answer = requests.get(faults, timeout=_WITHIN_S)
+        listed = answer.json()["faults"] if answer.ok else []
+    except (requests.RequestException, ValueError) as error:
+        return [f"  stripe: its armed faults are not known ({type(error).__name__})"]
+    armed = [fault for fault in listed if not fault["spent"]]
+    lines = [
+        f"  stripe: FAULT {fault['kind']} is armed, it struck {fault['struck']} times"
+        for fault in armed
+    ]
+    return [*lines, f"    end all of them: `curl -X DELETE {faults}`"] if armed else []
