@@ -198,7 +198,7 @@ def contradictions(world: World) -> Iterator[Violation]:
 def outputs_lack(world: World, truth: Truth) -> Iterator[Violation]:
     """A verdict that no reader of the topics would see."""
     topic_of = {"accepted": topics.ACCEPTED, "correction": topics.ACCEPTED}
-    topic_of |= {"unknown": topics.DEAD_LETTER}
+    topic_of |= dict.fromkeys(("unknown", "uncountable"), topics.DEAD_LETTER)
     seen = {
         topic: {found for _, value in records for found in _ID.findall(_original(value))}
         for topic, records in world.broker.outputs.items()

@@ -30,6 +30,7 @@ INVARIANTS: Final = (
             "ids_not_written", "marked_before_outputs", "packed_record_after_the_batch",
             "packed_log_taken_as_whole", "source_taken_as_whole", "expiry_by_the_clock",
             "position_before_facts", "altered_records_counted", "audit_by_one_snapshot",
+            "oldest_ids_lost",
         ),
     ),
     Invariant(
@@ -45,7 +46,7 @@ INVARIANTS: Final = (
         (
             "any_duplicate_is_success", "level_without_count", "entry_without_identity",
             "identifier_per_try", "rejection_ignored", "merged_under_way",
-            "acknowledged_beyond_what_was_told", "told_before_acknowledged",
+            "acknowledged_beyond_what_was_told", "told_before_acknowledged", "counts_added_up",
         ),
     ),
     Invariant(
@@ -54,7 +55,8 @@ INVARIANTS: Final = (
         ("replay", "finding", "unseen", "review_phantom", "lost", "double"),
         (
             "offset_before_settling", "two_owners_without_guard", "level_without_birth",
-            "rule_book_of_its_own",
+            "rule_book_of_its_own", "judged_by_arrival", "judged_by_an_old_book",
+            "closed_at_its_end", "closed_by_the_newest_line",
         ),
     ),
     Invariant(

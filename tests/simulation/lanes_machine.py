@@ -20,9 +20,9 @@ from streams.core.lane import Claim
 from streams.core.observation import MaybeSent, NotSent, Observation
 from streams.core.settlement import PublishPolicy, Send, may_send, settle, settle_unsent
 from tests.simulation.ledger.database import Database, Pool
+from tests.simulation.meters import METERS
 from tests.simulation.stripe import request_of
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.world import METERS
 from tests.unit.stripe_sandbox.driver import Memory, observe
 
 LEASE_S: Final = 60

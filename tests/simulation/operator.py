@@ -17,7 +17,7 @@ from streams.core.reconcile import Reading, Settle, TakeBack, decide, has_room
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.people import RefusedError
 from tests.simulation.ledger.rows import Parked
-from tests.simulation.rules import units_of, verdict_of
+from tests.simulation.rules import COUNTED, units_of, verdict_of
 from tests.simulation.service import Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Timeline
@@ -141,6 +141,8 @@ class Operator:
         rows = [row for row in self.service.committed if verdict_of(row) == "accepted"]
         if rows:
             row = self.rng.choice(rows)
+            if row.use.metric in COUNTED:
+                return  # nothing can be taken back
             units = self.rng.choice((-units_of(row), -1, 3))
             self.corrections.append((row.use.tenant_id, row.use.metric, row.occurred_us, units))
             self.timeline.strike("person: corrected")

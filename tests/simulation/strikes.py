@@ -15,14 +15,14 @@ SEEDS_ENOUGH: Final = 500
 """Of so many seeds each has to be in one at least."""
 EXPECTED: Final = (
     "audited", "broker_away", "clocks_step", "connect_killed", "disk_lost", "emitted_again",
-    "invoices_close: billed elsewhere", "invoices_close: carried", "ledger adopted",
+    "held_back", "invoices_close: billed elsewhere", "invoices_close: carried", "ledger adopted",
     "ledger_answers_lost", "ledger_away", "ledger_restored", "log_cut: events", "log_cut: packed",
     "partition taken from a sleeper", "person: approved", "person: corrected", "person: redriven",
     "person: rejected", "person: settled by sums", "rejected_afterwards", "request dead: ambiguous",
     "request dead: refused", "rows sent twice by a lagging offset", "transaction open for minutes",
     "transaction rolled back", "usage recorded twice", "usage: accepted", "usage: conflict",
-    "usage: correction", "usage: early", "usage: late", "usage: unknown", "worker_killed",
-    "worker_stopped",
+    "usage: correction", "usage: early", "usage: late", "usage: uncountable", "usage: unknown",
+    "worker_killed", "worker_stopped",
     *(f"worker_killed_at_a_step: {step}" for step in ALL_STEPS),
     *(f"worker_stopped_at_a_step: {step}" for step in ALL_STEPS),
     *(f"stripe_down: {weather}" for weather in SPELLS),

@@ -1,11 +1,13 @@
 """Each planted bug is noticed by the invariant that it breaks; what breaks nothing is not."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from tests.simulation.hunt import hunt
 from tests.simulation.mutants import SEEDS_MAX, Mutant, Patch, every
+from tests.simulation.rules import RULES
 from tests.simulation.run import quiet
 
 MUST_BE_THERE = frozenset({
@@ -46,7 +48,8 @@ def test_a_bug_that_no_seed_notices_survives() -> None:
 
 
 def _loses_late_usage(patch: Patch) -> None:
-    patch.setattr("tests.simulation.rules.LATE_US", {"calls": 1, "storage": 1, "jobs": 1})
+    rules = {name: (replace(of[0], late_us=1),) for name, of in RULES.items()}
+    patch.setattr("tests.simulation.rules.RULES", rules)
 
 
 def test_a_seed_that_is_noticed_without_the_bug_shows_nothing() -> None:

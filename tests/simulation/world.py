@@ -9,8 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from streams import topics
-from streams.core.catalogue import MeterVersion
-from streams.core.instant import HOUR_US, MINUTE_US
 from streams.engine.partitioner import home_partition
 from streams.settings import Settings
 from tests.simulation.broker import Broker
@@ -18,6 +16,7 @@ from tests.simulation.connect import Connect
 from tests.simulation.disk import Disk
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.rows import Tables
+from tests.simulation.meters import APPLIED_S_MAX, CHANGED, EVENT_NAMES, METERS
 from tests.simulation.operator import Operator
 from tests.simulation.service import CANARY, Service
 from tests.simulation.stripe import Stripe
@@ -32,22 +31,6 @@ HOUR_S: Final = 3_600.0
 DRAIN_S_MAX: Final = 60 * HOUR_S
 LOOK_S: Final = 600.0
 LONG_S: Final = 16 * HOUR_S
-
-
-def _meter(metric: str, **changes: object) -> MeterVersion:
-    plain = MeterVersion(
-        metric=metric, version=1, event_name=metric, window_us=HOUR_US, publish="window", scale=0,
-        skew_max_us=3 * HOUR_US, close_delay_us=MINUTE_US, carry="review", aggregation="sum",
-        rules=1, effective_from_us=0,
-    )  # fmt: skip
-    return plain._replace(**changes)  # type: ignore[arg-type]  # named fields of it
-
-
-METERS: Final = (
-    _meter("calls", carry="next-period"),
-    _meter("storage", window_us=10 * MINUTE_US, scale=2, skew_max_us=HOUR_US),
-    _meter("jobs", publish="event", carry="manual"),
-)
 
 
 @cache
@@ -83,7 +66,7 @@ class World:
         self.broker = Broker(timeline, PARTITIONS)
         self.service = Service(timeline)
         self.database = Database(timeline, METERS)
-        self.stripe = Stripe(timeline, [m.event_name for m in METERS], self.rng, self.delay_s)
+        self.stripe = Stripe(timeline, EVENT_NAMES, self.rng, self.delay_s)
         self.connect = Connect(timeline, self.service, self.broker, self.rng, self.delay_s)
         self.answers_lost = 0.0
         """Chance that the ledger's answer to a transaction is lost."""
@@ -185,6 +168,8 @@ class World:
         """
         try:
             lasts_s = story(self)
+            applied_s = self.rng.random() * APPLIED_S_MAX
+            self.later(applied_s, partial(self.database.append_meter, CHANGED))
             if lasts_s > LONG_S:
                 settings = unhurried(self.outside.settings)
                 self.outside = replace(self.outside, settings=settings)

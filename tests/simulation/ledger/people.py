@@ -1,6 +1,8 @@
 """What people do to the ledger, each in one transaction: map, decide, correct, send again."""
 
-from streams.core.catalogue import MeterVersion
+from math import lcm
+
+from streams.core.catalogue import DEFAULT_NOTICE_US, MeterVersion
 from tests.simulation.ledger.lanes import Lanes
 from tests.simulation.ledger.rows import Entry, MeterEventRow, Parked
 
@@ -25,6 +27,17 @@ class People(Lanes):
         self.note("mapped", tenant_id, customer, from_us)
         waiting = [u.entry_id for u in self.tables.uncovered.values() if u.tenant_id == tenant_id]
         self.place_entries(waiting)
+
+    def append_meter(self, added: MeterVersion) -> None:
+        """The next line about a metric, announced before any usage that it judges."""
+        current = self._meter(added.metric, added.effective_from_us)
+        step_us = lcm(current.window_us, added.window_us)
+        if added.effective_from_us < self.now_us + DEFAULT_NOTICE_US:
+            raise RefusedError("effective_from: a changed meter needs 1:00:00 of notice")
+        if added.version != current.version + 1 or added.effective_from_us % step_us:
+            raise RefusedError("effective_from: not the next line, or inside a window")
+        self.meters[added.metric, added.version] = added
+        self.note("meter", added.metric, added.version)
 
     def open_items(self) -> list[Parked]:
         return [p for p in self.tables.parked if p.state == "open"]
@@ -63,6 +76,8 @@ class People(Lanes):
                 raise RefusedError(f"key: {key} stands for another correction")
             return known
         meter = self._meter(metric, at_us)
+        if meter.aggregation != "sum":
+            raise RefusedError(f"metric: {metric} takes no signed amounts")
         start_us = at_us - at_us % meter.window_us
         entry = Entry(
             0, "correction", tenant_id, metric, meter.version, start_us,

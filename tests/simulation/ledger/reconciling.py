@@ -126,7 +126,8 @@ class Reconciling(People):
         cut = not any(
             level.due_us is not None
             for level in tables.levels.values()
-            if level.key[1] == key[1] and key[2] <= level.key[2] < key[2] + HOUR_US
+            if key[2] <= level.key[2] < key[2] + HOUR_US
+            and self.meters[level.key[1], level.key[3]].event_name == key[1]
         )
         return told and cut and self.now_us >= key[2] + HOUR_US
 
