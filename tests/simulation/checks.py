@@ -36,7 +36,7 @@ def violations(world: World) -> list[Violation]:
     """Everything that is wrong with a world that has come to its end."""
     truth = Truth(world)
     found: list[Violation] = []
-    for check in (amounts_differ, cells_differ, parked_differs, outputs_lack, unseen):
+    for check in (amounts_differ, cells_differ, parked_differs, outputs_lack, unseen, homeless):
         found += check(world, truth)
     for look in (
         stuck,
@@ -52,7 +52,6 @@ def violations(world: World) -> list[Violation]:
         given_up,
         unbilled,
         carried,
-        homeless,
         audited,
         contradictions,
         replayed,
@@ -180,13 +179,17 @@ def given_up(world: World) -> Iterator[Violation]:
                 yield Violation("given_up", "a meter event was given up while Stripe was away")
 
 
-def homeless(world: World) -> Iterator[Violation]:
-    """A key on two partitions."""
-    homes: dict[bytes | None, int] = {}
+def homeless(world: World, truth: Truth) -> Iterator[Violation]:
+    """A key or an identity on two partitions."""
+    homes: dict[bytes | str | None, int] = {}
     for partition, log in enumerate(world.broker.logs[topics.EVENTS]):
         for record in log:
             if homes.setdefault(record.key, partition) != partition:
                 yield Violation("homeless", f"{record.key!r} is on two partitions")
+    for partition, identities in enumerate(truth.identities):
+        for identity in sorted(identities):
+            if homes.setdefault(identity, partition) != partition:
+                yield Violation("homeless", f"{identity} is on two partitions")
 
 
 def contradictions(world: World) -> Iterator[Violation]:

@@ -47,6 +47,7 @@ INVARIANTS: Final = (
             "any_duplicate_is_success", "level_without_count", "entry_without_identity",
             "identifier_per_try", "rejection_ignored", "merged_under_way",
             "acknowledged_beyond_what_was_told", "told_before_acknowledged", "counts_added_up",
+            "level_without_shard", "one_level_for_all_shards", "cut_beside_another_shard",
         ),
     ),
     Invariant(
@@ -90,7 +91,10 @@ INVARIANTS: Final = (
         "I9",
         "corrections net exactly, on invoices or as carry",
         ("lost", "double", "phantom", "overtaken", "carried"),
-        ("corrected_twice", "negative_overtakes", "carried_without_trace"),
+        (
+            "corrected_twice", "negative_overtakes", "carried_without_trace",
+            "carried_by_window_alone",
+        ),
     ),
     Invariant(
         "I10",
@@ -142,7 +146,7 @@ INVARIANTS: Final = (
         "I17",
         "every record is at home",
         ("homeless", "identity_phantom"),
-        ("another_partitioner",),
+        ("another_partitioner", "keyed_to_another_shard"),
     ),
     Invariant(
         "I18",

@@ -47,6 +47,8 @@ class Truth:
         """Copies that came when nobody had to know any more that they are copies: event ids."""
         self.outlived: set[str] = set()
         """What came first when others of its time may have been forgotten: event ids."""
+        self.identities: list[set[str]] = []
+        """On each partition, event ids that were recorded."""
         self._read_logs()
         parked = world.database.tables.parked
         beyond = {p.row.get("event_id") for p in parked if p.reason == "beyond_horizon"}
@@ -76,6 +78,7 @@ class Truth:
                 if told in seen and logged_us - at_us > HORIZON_US:
                     self.forgotten[told[0]] += 1
                 seen.add(told)
+            self.identities.append({event_id for event_id, _ in seen})
 
     def counted_again(self) -> Counter[int]:
         """How often identities of a minute may be counted once more for such copies."""

@@ -111,6 +111,8 @@ def story(world: World) -> float:
         if rng.random() < 0.25:
             moved_us = T0_US + rng.randrange(1, 12) * HOUR_US
             world.map_customer(tenant_id, f"{customer}b", moved_us)
+    if rng.random() < 0.3:  # those that are known stay where they are
+        world.later(rng.random() * 4 * HOUR_S, partial(world.service.shards.update, dune=2))
     hours = rng.choice((2.0, 4.0, 8.0))
     world.writing = world.timeline.create_task(write(world, hours, rng.randrange(20, 60)))
     lasts_s = hours * HOUR_S + 2 * HOUR_S

@@ -140,7 +140,9 @@ class World:
     def _died(self, worker: Worker) -> None:
         self.ends.append(worker.ended or 0)
         machine = next(m for m in self.machines if m.worker is worker)
-        self.timeline.outside(5.0, lambda: self.start(machine))
+        # Whoever starts it again waits longer each time, or one that cannot live fills the day.
+        wait_s = 5.0 * 2 ** min(len(self.ends) - 1, 10)
+        self.timeline.outside(wait_s, lambda: self.start(machine))
 
     def stop(self, machine: Machine, stopped_s: float, fault: str = "") -> None:
         """SIGSTOP, and SIGCONT after a while; counted as `kill` counts."""

@@ -177,6 +177,21 @@ def clocks_far_ahead(world: World, busy_s: float) -> float:
     return busy_s + HOUR_S
 
 
+def busy_shards(world: World, busy_s: float) -> float:
+    """Every hour has usage on all keys of a tenant that is spread over several."""
+    service = world.service
+
+    def record(hour: int) -> None:
+        transaction = service.begin()
+        for number in range(9):
+            service.record(transaction, Use("acme", "calls", "1", f"busy {hour} {number}"))
+        service.end(transaction, commit=True)
+
+    for hour in range(2):
+        world.later((hour + 0.5) * HOUR_S, partial(record, hour))
+    return busy_s
+
+
 def tenants_move(world: World, busy_s: float) -> float:
     """Another customer pays for each tenant from the second hour on."""
     for tenant_id, _, customer in tuple(world.mapped):
@@ -235,6 +250,7 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "refused_for_a_day": _weathers((0.5, "answer_lost"), (2.0, "refused"), (27.0, "fine")),
     "refused_for_hours": _weathers((0.5, "refused"), (6.0, "fine")),
     "errors_kept": _weathers((0.5, "error_kept"), (3.0, "fine")),
+    "busy_shards": busy_shards,
     "decided_twice": decided_twice,
     "tenants_move": tenants_move,
     "positives_refused": positives_refused,

@@ -68,7 +68,7 @@ class Entry:
     @property
     def name(self) -> str:
         """What does not depend on its number: decisions about it are known by it."""
-        own = self.event_id or (self.start_us, self.version, self.revision)
+        own = self.event_id or (self.series, self.revision)
         return f"{self.kind}:{own}:{self.tenant_id}:{self.metric}"
 
 

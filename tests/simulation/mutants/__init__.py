@@ -21,8 +21,8 @@ Plant before the world is made, so both classes and instances of it follow. Then
 - `layers_off` and `layers`: other rules that would hide the bug, in words and as a function that
   switches them off (`layers.py`): the ledger's position hides facts that were marked too early.
 
-Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, judging, rebuilding,
-telling, publishing, invoicing, deciding).
+Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, judging, sharding,
+rebuilding, telling, publishing, invoicing, deciding).
 `python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
 notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
 whose seeds break anything without the bug. A seed that is noticed with only the layers off does not
@@ -67,11 +67,13 @@ def every() -> Iterator[Mutant]:
         judging,
         publishing,
         rebuilding,
+        sharding,
         telling,
     )
 
     for part in (
-        capturing, admission, judging, rebuilding, telling, publishing, invoicing, deciding,
+        capturing, admission, judging, sharding, rebuilding, telling, publishing, invoicing,
+        deciding,
     ):  # fmt: skip
         yield from part.MUTANTS
 
