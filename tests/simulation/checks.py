@@ -11,6 +11,7 @@ import msgspec
 
 from streams import topics
 from tests.simulation.completeness import audited
+from tests.simulation.decisions import four_eyes, unpaused
 from tests.simulation.invoicing import carried, unbilled
 from tests.simulation.oracle import (
     Cell,
@@ -52,6 +53,8 @@ def violations(world: World) -> list[Violation]:
         given_up,
         unbilled,
         carried,
+        four_eyes,
+        unpaused,
         audited,
         contradictions,
         replayed,

@@ -165,6 +165,21 @@ INVARIANTS: Final = (
         ("lost", "finding"),
         ("decision_inside_the_level",),
     ),
+    Invariant(
+        "D10",
+        "what is more than one person may decide alone, two logins have decided",
+        ("four_eyes", "lost", "silent", "identity_phantom"),
+        (
+            "service_limit_ignored", "one_person_suffices", "small_ones_apart",
+            "agreed_with_oneself", "one_login_twice",
+        ),
+    ),
+    Invariant(
+        "D8",
+        "what is paused waits, and is lent again when it is resumed",
+        ("unpaused", "stuck"),
+        ("lent_in_a_pause", "pause_by_present_payer", "pause_by_present_name"),
+    ),
 )  # fmt: skip
 
 

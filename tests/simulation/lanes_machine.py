@@ -45,6 +45,7 @@ class LanesMachine(RuleBasedStateMachine):
         super().__init__()
         self.timeline = Timeline()
         self.database = Database(self.timeline, METERS)
+        self.database.limit_units = 1_000
         self.memory = Memory(now_us=self.timeline.now_us())
         self.memory.state.apply(Meter(f"mtr_{METER.event_name}", METER.event_name, "Calls", 0))
         self.publishers = [

@@ -7,6 +7,7 @@ compared with what stands in the ledger's tables and in Stripe's recorded multis
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,8 @@ from tests.simulation.rules import (
 from tests.simulation.service import SOURCE, Row
 from tests.simulation.world import World
 
+DECIDED: Final = frozenset({"late", "early", "above_limit"})
+"""What is billed if a person says so."""
 Cell = tuple[str, str, int]
 """customer, event name, start of the hour."""
 
@@ -107,12 +110,14 @@ class Truth:
         approved = set(self.world.operator.approved)
         for row, verdict in self.verdicts:
             billed = verdict in {"accepted", "correction"}
-            if billed or (verdict in {"late", "early"} and row.event_id in approved):
+            if billed or (verdict in DECIDED and row.event_id in approved):
                 amounts[self.cell(row.use.tenant_id, row.use.metric, row.occurred_us)] += units_of(
                     row
                 )
-        for tenant_id, metric, at_us, units in self.world.operator.corrections:
-            amounts[self.cell(tenant_id, metric, at_us)] += units
+        for fix in self.world.operator.finance.fixes:
+            if fix.state == "booked":
+                wanted = fix.wanted
+                amounts[self.cell(wanted.tenant_id, wanted.metric, wanted.at_us)] += wanted.units
         for entry, put in self.carried():
             # By the rule that it was judged by, also where its invoice is a later one's.
             rule = RULES[entry.metric][entry.version - 1]
@@ -130,7 +135,7 @@ class Truth:
 
     def cells(self) -> dict[tuple[int, str], tuple[int, int]]:
         """Identities by minute and class: how many, and the sum of their contents."""
-        classes = dict.fromkeys(("late", "early", "beyond_horizon"), "review")
+        classes = dict.fromkeys(("late", "early", "beyond_horizon", "above_limit"), "review")
         classes |= dict.fromkeys(("unknown", "uncountable"), "dead")
         found: dict[tuple[int, str], tuple[int, int]] = {}
         for row, verdict in self.verdicts:
@@ -141,10 +146,11 @@ class Truth:
 
     def parked(self) -> Counter[tuple[str, str]]:
         """Reason and event id of what a person has to see."""
+        reasons = {"late", "early", "conflict", "beyond_horizon", "above_limit"}
         return Counter(
-            (verdict, row.event_id)
+            (verdict.replace("above_limit", "correction_limit"), row.event_id)
             for row, verdict in self.verdicts
-            if verdict in {"late", "early", "conflict", "beyond_horizon"}
+            if verdict in reasons
         )
 
 

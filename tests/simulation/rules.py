@@ -15,6 +15,9 @@ HORIZON_US: Final = 6 * HOUR_US
 SCALE: Final = {"calls": 0, "storage": 2, "jobs": 0, "logins": 0}
 COUNTED: Final = frozenset({"logins"})
 """Each use is one, and nothing can be taken back."""
+LIMIT: Final = 3
+"""Units that one person corrects alone in a month or billing cycle; and the quantity that a service
+takes back by itself at a time."""
 SINGLE: Final = frozenset({"jobs", "logins"})
 """Each use is a request of its own."""
 
@@ -47,7 +50,7 @@ def rule_of(metric: str, at_us: int) -> Rule:
 
 
 def verdict_of(row: Row) -> str:
-    """accepted, late, early, conflict, unknown, uncountable, correction or canary."""
+    """What becomes of a row, in a word."""
     if row.kind in {"conflict", "canary"}:
         return row.kind
     if row.kind == "usage" and row.occurred_us - row.received_us > EARLY_US:
@@ -58,7 +61,7 @@ def verdict_of(row: Row) -> str:
     if metric in COUNTED and (row.kind == "correction" or row.use.quantity != "1"):
         return "uncountable"
     if row.kind == "correction":
-        return "correction"
+        return "above_limit" if abs(Decimal(row.use.quantity)) > LIMIT else "correction"
     if row.received_us - row.occurred_us > rule_of(metric, row.occurred_us).late_us:
         return "late"
     return "accepted"

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
@@ -51,6 +52,8 @@ class Row:
     received_us: int
     first: "Row | None" = None
     """For a conflict: the row of the first recording."""
+    review: bool = False
+    """Whether a correction is more than the service decides by itself."""
     shard: int = 0
     """0: its tenant is not sharded; else counted from 1, for ever that of the first recording."""
 
@@ -81,6 +84,8 @@ class Service:
         self.committed: list[Row] = []
         """Each row once, re-emissions left out."""
         self.rolled_back: list[Row] = []
+        self.limit = Decimal(3)
+        """What a correction may come to without a person's word."""
         self.shards = {"acme": 3}
         """Tenants too busy for one partition; holds for identities recorded from then on."""
         self._shard_of: dict[str, int] = {}
@@ -104,19 +109,17 @@ class Service:
         occurred_us = now_us if use.occurred_us is None else use.occurred_us
         first = self._first(transaction, key)
         if first is None:
-            shard = self._shard(use, event_id)
-            transaction.rows.append(
-                Row(use.kind, use, event_id, content, occurred_us, now_us, shard=shard)
-            )
+            row = Row(use.kind, use, event_id, content, occurred_us, now_us)
+            review = use.kind == "correction" and abs(Decimal(use.quantity)) > self.limit
+            transaction.rows.append(replace(row, review=review, shard=self._shard(use, event_id)))
             return "recorded"
         if first.content == content:
             self.timeline.strike("usage recorded twice")
             return "duplicate"
         known = {(r.event_id, r.content) for r in transaction.rows} | self.conflicts
         if (event_id, content) not in known:
-            transaction.rows.append(
-                Row("conflict", use, event_id, content, occurred_us, now_us, first, first.shard)
-            )
+            row = Row("conflict", use, event_id, content, occurred_us, now_us, first)
+            transaction.rows.append(replace(row, shard=first.shard))
         return "conflict"
 
     def _shard(self, use: Use, event_id: str) -> int:
@@ -198,7 +201,7 @@ def wire_of(row: Row) -> tuple[bytes, bytes]:
     if use.kind == "canary":
         wire |= {"partition": use.partition, "token": row.event_id}
     if use.kind == "correction":
-        wire |= {"reason": "wrong", "authorized_by": "ops", "review": False}
+        wire |= {"reason": "wrong", "authorized_by": "ops", "review": row.review}
         wire["target_event_id"] = use.target or ""
     if row.first is not None:
         wire["first_content"] = row.first.content

@@ -18,6 +18,9 @@ MUST_BE_THERE = frozenset({
     "decision_inside_the_level", "offsets_of_any_log", "positions_outside_the_ledger",
     "told_before_acknowledged", "audit_by_one_snapshot", "two_owners_without_guard",
     "any_duplicate_is_success", "negative_overtakes", "sent_past_its_deadline", "doubt_carried",
+    "closed_at_its_end", "oldest_ids_lost", "judged_by_arrival", "counts_added_up",
+    "level_without_shard", "cut_beside_another_shard", "keyed_to_another_shard",
+    "one_person_suffices", "lent_in_a_pause",
 })  # fmt: skip
 """The rules that everything rests on: none of them is ever without its planted bug."""
 

@@ -196,6 +196,7 @@ class World:
     def heal(self) -> None:
         """All is well from here on."""
         self.healed, self.operator.corrects = True, False
+        self.operator.resume_all()
         self.timeline.note("healed")
         self.stripe.weather, self.stripe.sporadic, self.stripe.rejecting = "fine", 0.0, 0.0
         self.database.away = self.broker.away = False
@@ -246,6 +247,7 @@ class World:
             found.append("Stripe has not told of everything that it refused")
         untold = self.stripe.memory.state.reports.keys() - set(tables.reports)
         found += [f"report {event_id} is not noted" for event_id in sorted(untold)]
+        found += [f"proposal {p.number} is open" for p in self.database.open_proposals()]
         found += [f"halted: {kind}" for kind in tables.halts]
         found += [f"{d.reason}: {d.customer} {d.start_us}" for d in tables.doubts if d.open]
         return found
@@ -267,7 +269,8 @@ class World:
         for tenant_id, from_us, customer in self.mapped:
             if (from_us, customer) not in self.database.tables.customers.get(tenant_id, []):
                 self.database.map_customer(tenant_id, customer, from_us)
-        self.operator.say_corrections()
+        self.operator.finance.say_corrections()
+        self.operator.say_pauses()
 
     def canaries(self, every_s: float, until_s: float) -> None:
         """Rows that prove each partition to be alive, again and again."""

@@ -17,6 +17,7 @@ from tests.simulation.faults import (
     ledgers,
     logs,
     outages,
+    pauses,
 )
 from tests.simulation.world import World
 
@@ -42,6 +43,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "ledger_answers_lost": outages.ledger_answers_lost,
     "ledger_restored": ledgers.ledger_restored,
     "broker_away": outages.broker_away,
+    "publishing_paused": pauses.publishing_paused,
     "invoices_close": invoices.invoices_close,
 }
 
@@ -51,6 +53,7 @@ meanwhile leaves amounts of which a part is at Stripe, on which a person has to 
 
 AIMED: Final[dict[str, Fault]] = {
     **aimed.AIMED,
+    "each_paused": pauses.each_paused,
     "packed_log_cut": logs.packed_log_cut,
     "events_cut": logs.events_cut,
     "ledger_away_as_rules_change": outages.ledger_away_as_rules_change,
