@@ -11,6 +11,7 @@ import msgspec
 
 from streams import topics
 from tests.simulation.completeness import audited
+from tests.simulation.decisions import four_eyes, unpaused
 from tests.simulation.invoicing import carried, unbilled
 from tests.simulation.oracle import (
     Cell,
@@ -36,7 +37,7 @@ def violations(world: World) -> list[Violation]:
     """Everything that is wrong with a world that has come to its end."""
     truth = Truth(world)
     found: list[Violation] = []
-    for check in (amounts_differ, cells_differ, parked_differs, outputs_lack, unseen):
+    for check in (amounts_differ, cells_differ, parked_differs, outputs_lack, unseen, homeless):
         found += check(world, truth)
     for look in (
         stuck,
@@ -52,7 +53,8 @@ def violations(world: World) -> list[Violation]:
         given_up,
         unbilled,
         carried,
-        homeless,
+        four_eyes,
+        unpaused,
         audited,
         contradictions,
         replayed,
@@ -180,13 +182,17 @@ def given_up(world: World) -> Iterator[Violation]:
                 yield Violation("given_up", "a meter event was given up while Stripe was away")
 
 
-def homeless(world: World) -> Iterator[Violation]:
-    """A key on two partitions."""
-    homes: dict[bytes | None, int] = {}
+def homeless(world: World, truth: Truth) -> Iterator[Violation]:
+    """A key or an identity on two partitions."""
+    homes: dict[bytes | str | None, int] = {}
     for partition, log in enumerate(world.broker.logs[topics.EVENTS]):
         for record in log:
             if homes.setdefault(record.key, partition) != partition:
                 yield Violation("homeless", f"{record.key!r} is on two partitions")
+    for partition, identities in enumerate(truth.identities):
+        for identity in sorted(identities):
+            if homes.setdefault(identity, partition) != partition:
+                yield Violation("homeless", f"{identity} is on two partitions")
 
 
 def contradictions(world: World) -> Iterator[Violation]:
@@ -198,7 +204,7 @@ def contradictions(world: World) -> Iterator[Violation]:
 def outputs_lack(world: World, truth: Truth) -> Iterator[Violation]:
     """A verdict that no reader of the topics would see."""
     topic_of = {"accepted": topics.ACCEPTED, "correction": topics.ACCEPTED}
-    topic_of |= {"unknown": topics.DEAD_LETTER}
+    topic_of |= dict.fromkeys(("unknown", "uncountable"), topics.DEAD_LETTER)
     seen = {
         topic: {found for _, value in records for found in _ID.findall(_original(value))}
         for topic, records in world.broker.outputs.items()

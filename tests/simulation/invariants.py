@@ -30,6 +30,7 @@ INVARIANTS: Final = (
             "ids_not_written", "marked_before_outputs", "packed_record_after_the_batch",
             "packed_log_taken_as_whole", "source_taken_as_whole", "expiry_by_the_clock",
             "position_before_facts", "altered_records_counted", "audit_by_one_snapshot",
+            "oldest_ids_lost",
         ),
     ),
     Invariant(
@@ -45,7 +46,8 @@ INVARIANTS: Final = (
         (
             "any_duplicate_is_success", "level_without_count", "entry_without_identity",
             "identifier_per_try", "rejection_ignored", "merged_under_way",
-            "acknowledged_beyond_what_was_told", "told_before_acknowledged",
+            "acknowledged_beyond_what_was_told", "told_before_acknowledged", "counts_added_up",
+            "level_without_shard", "one_level_for_all_shards", "cut_beside_another_shard",
         ),
     ),
     Invariant(
@@ -54,7 +56,8 @@ INVARIANTS: Final = (
         ("replay", "finding", "unseen", "review_phantom", "lost", "double"),
         (
             "offset_before_settling", "two_owners_without_guard", "level_without_birth",
-            "rule_book_of_its_own",
+            "rule_book_of_its_own", "judged_by_arrival", "judged_by_an_old_book",
+            "closed_at_its_end", "closed_by_the_newest_line",
         ),
     ),
     Invariant(
@@ -88,7 +91,10 @@ INVARIANTS: Final = (
         "I9",
         "corrections net exactly, on invoices or as carry",
         ("lost", "double", "phantom", "overtaken", "carried"),
-        ("corrected_twice", "negative_overtakes", "carried_without_trace"),
+        (
+            "corrected_twice", "negative_overtakes", "carried_without_trace",
+            "carried_by_window_alone",
+        ),
     ),
     Invariant(
         "I10",
@@ -140,7 +146,7 @@ INVARIANTS: Final = (
         "I17",
         "every record is at home",
         ("homeless", "identity_phantom"),
-        ("another_partitioner",),
+        ("another_partitioner", "keyed_to_another_shard"),
     ),
     Invariant(
         "I18",
@@ -158,6 +164,21 @@ INVARIANTS: Final = (
         "what people decide is an entry of its own, apart from readings of the log",
         ("lost", "finding"),
         ("decision_inside_the_level",),
+    ),
+    Invariant(
+        "D10",
+        "what is more than one person may decide alone, two logins have decided",
+        ("four_eyes", "lost", "silent", "identity_phantom"),
+        (
+            "service_limit_ignored", "one_person_suffices", "small_ones_apart",
+            "agreed_with_oneself", "one_login_twice",
+        ),
+    ),
+    Invariant(
+        "D8",
+        "what is paused waits, and is lent again when it is resumed",
+        ("unpaused", "stuck"),
+        ("lent_in_a_pause", "pause_by_present_payer", "pause_by_present_name"),
     ),
 )  # fmt: skip
 

@@ -8,11 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from tests.simulation.oracle import Violation
-from tests.simulation.rules import WINDOW_US
-from tests.simulation.world import METERS, World
+from tests.simulation.rules import RULES, SINGLE
+from tests.simulation.world import World
 
 SECOND_US = 1_000_000
-SINGLE = frozenset(meter.metric for meter in METERS if meter.publish == "event")
 
 
 def closes_us(world: World, at_us: int) -> int:
@@ -48,7 +47,8 @@ def carried(world: World) -> Iterator[Violation]:
         if often[carry.entry_id] > 1:
             yield Violation("carried", f"entry {carry.entry_id} {often[carry.entry_id]} times")
         single = entry.metric in SINGLE and entry.occurred_us is not None
-        last_us = entry.start_us + WINDOW_US[entry.metric] - SECOND_US
+        window_us = RULES[entry.metric][entry.version - 1].window_us
+        last_us = entry.start_us + window_us - SECOND_US
         closing_us = closes_us(world, (entry.occurred_us or 0) if single else last_us)
         if cycle is None or carry.at_us < closing_us - cycle.margin_us:
             yield Violation("carried", f"entry {carry.entry_id} from an open invoice")

@@ -20,9 +20,9 @@ from streams.core.lane import Claim
 from streams.core.observation import MaybeSent, NotSent, Observation
 from streams.core.settlement import PublishPolicy, Send, may_send, settle, settle_unsent
 from tests.simulation.ledger.database import Database, Pool
+from tests.simulation.meters import METERS
 from tests.simulation.stripe import request_of
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.world import METERS
 from tests.unit.stripe_sandbox.driver import Memory, observe
 
 LEASE_S: Final = 60
@@ -45,6 +45,7 @@ class LanesMachine(RuleBasedStateMachine):
         super().__init__()
         self.timeline = Timeline()
         self.database = Database(self.timeline, METERS)
+        self.database.limit_units = 1_000
         self.memory = Memory(now_us=self.timeline.now_us())
         self.memory.state.apply(Meter(f"mtr_{METER.event_name}", METER.event_name, "Calls", 0))
         self.publishers = [

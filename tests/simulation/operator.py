@@ -7,23 +7,37 @@ second time is part of what is tried.
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from streams.cli.dead_proof import unproven
 from streams.cli.reconcile_plan import Line, rejection, settlement, side_of
 from streams.core.instant import HOUR_US
 from streams.core.meter_event import Origin
 from streams.core.reconcile import Reading, Settle, TakeBack, decide, has_room
+from tests.simulation.finance import Finance
+from tests.simulation.ledger.agreeing import RefusedError
 from tests.simulation.ledger.database import Database
-from tests.simulation.ledger.people import RefusedError
 from tests.simulation.ledger.rows import Parked
-from tests.simulation.rules import units_of, verdict_of
 from tests.simulation.service import Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Timeline
 
 STILL_US = 24 * HOUR_US
 Cell = tuple[str, str, int]
+
+
+APPROVED: Final = frozenset({"late", "early", "correction_limit"})
+"""Reasons for which something that waits may be billed after all."""
+
+
+@dataclass(slots=True)
+class Pause:
+    """What is not published for a while."""
+
+    scope: str
+    subject: str
+    from_us: int
+    until_us: int | None = None
 
 
 @dataclass
@@ -41,8 +55,11 @@ class Operator:
     """Whether anything is still found to be wrong with what was recorded."""
     rejected: list[str] = field(default_factory=list)
     """Event ids of those that are not."""
-    corrections: list[tuple[str, str, int, int]] = field(default_factory=list)
-    """tenant, metric, instant, units."""
+    pauses: list[Pause] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Finance has a desk of its own."""
+        self.finance = Finance(self.timeline, self.database, self.rng, self.service)
 
     @property
     def waits_for_sums(self) -> bool:
@@ -60,9 +77,10 @@ class Operator:
         if self.database.adopt() is None:
             for item in self.database.open_items():
                 self.decide(item)
+            self.finance.look()
             self.carry()
             if self.corrects and self.rng.random() < 0.2:
-                self.correct()
+                self.finance.correct()
         self.reconcile()
 
     def decide(self, item: Parked) -> None:
@@ -81,11 +99,11 @@ class Operator:
         event_id = item.row["event_id"]
         wanted = event_id in self.approved
         if not wanted and event_id not in self.rejected:
-            wanted = item.reason in {"late", "early"} and self.rng.random() < 0.5
+            wanted = item.reason in APPROVED and self.rng.random() < 0.5
         try:
             if item.reason == "conflict" or not wanted:
                 raise RefusedError
-            self.database.approve(item.parked_id)
+            self.finance.approve(item.parked_id, event_id)
         except RefusedError:
             self.database.reject(item.parked_id)
             self.timeline.strike("person: rejected")
@@ -136,20 +154,33 @@ class Operator:
         self.timeline.note("reconciled", *key, observed, type(decision).__name__)
         return Line(cell, side, observed, decision), [r.reading_id for r in readings]
 
-    def correct(self) -> None:
-        """Takes something back of a use that was billed, or adds to it; said twice, done once."""
-        rows = [row for row in self.service.committed if verdict_of(row) == "accepted"]
-        if rows:
-            row = self.rng.choice(rows)
-            units = self.rng.choice((-units_of(row), -1, 3))
-            self.corrections.append((row.use.tenant_id, row.use.metric, row.occurred_us, units))
-            self.timeline.strike("person: corrected")
-            self.say_corrections()
+    def pause(self, scope: str, subject: str) -> None:
+        """Orders it, and once more: that changes nothing."""
+        if self.database.pause(scope, subject):
+            self.pauses.append(Pause(scope, subject, self.timeline.now_us()))
+        assert not self.database.pause(scope, subject)
 
-    def say_corrections(self) -> None:
-        """Every correction so far, by its key; the ledger knows which it has."""
-        for number, correction in enumerate(self.corrections):
-            self.database.correct(*correction, key=f"fix-{number}")
+    def resume(self, scope: str, subject: str) -> None:
+        """Ends it, if nobody has."""
+        if self.database.resume(scope, subject):
+            for pause in self._active():
+                if (pause.scope, pause.subject) == (scope, subject):
+                    pause.until_us = self.timeline.now_us()
+
+    def resume_all(self) -> None:
+        """Nothing is paused any more."""
+        for pause in self._active():
+            self.resume(pause.scope, pause.subject)
+
+    def say_pauses(self) -> None:
+        """To a ledger that is older: what is paused, and what is not any more."""
+        for scope, subject in tuple(self.database.tables.pauses):
+            self.database.resume(scope, subject)
+        for pause in self._active():
+            self.database.pause(pause.scope, pause.subject)
+
+    def _active(self) -> list[Pause]:
+        return [pause for pause in self.pauses if pause.until_us is None]
 
     def reconcile(self) -> None:
         """Stripe's sums of every cell in doubt, and whatever they prove."""

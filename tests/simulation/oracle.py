@@ -4,18 +4,30 @@ Nothing of the product is used here: the rules are written down again, in the pl
 compared with what stands in the ledger's tables and in Stripe's recorded multiset.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from streams.topics import EVENTS
 from tests.simulation.ledger.rows import Entry
-from tests.simulation.rules import HORIZON_US, HOUR_US, MINUTE_US, WINDOW_US, units_of, verdict_of
-from tests.simulation.service import SOURCE
+from tests.simulation.rules import (
+    HORIZON_US,
+    HOUR_US,
+    MINUTE_US,
+    RULES,
+    Rule,
+    rule_of,
+    units_of,
+    verdict_of,
+)
+from tests.simulation.service import SOURCE, Row
 from tests.simulation.world import World
 
+DECIDED: Final = frozenset({"late", "early", "above_limit"})
+"""What is billed if a person says so."""
 Cell = tuple[str, str, int]
 """customer, event name, start of the hour."""
 
@@ -34,25 +46,42 @@ class Truth:
     def __init__(self, world: World) -> None:
         self.world = world
         self.rows = world.service.committed
-        self.verdicts = [(row, verdict_of(row)) for row in self.rows]
-        self.forgotten = self._forgotten()
+        self.forgotten: Counter[str] = Counter()
         """Copies that came when nobody had to know any more that they are copies: event ids."""
+        self.outlived: set[str] = set()
+        """What came first when others of its time may have been forgotten: event ids."""
+        self.identities: list[set[str]] = []
+        """On each partition, event ids that were recorded."""
+        self._read_logs()
+        parked = world.database.tables.parked
+        beyond = {p.row.get("event_id") for p in parked if p.reason == "beyond_horizon"}
+        beyond &= self.outlived
+        self.verdicts = [
+            (row, "beyond_horizon" if _dated(row) and row.event_id in beyond else verdict_of(row))
+            for row in self.rows
+        ]
 
-    def _forgotten(self) -> Counter[str]:
+    def _read_logs(self) -> None:
         received_us = {(row.event_id, row.content): row.received_us for row in self.rows}
-        forgotten: Counter[str] = Counter()
         for log in self.world.broker.logs[EVENTS]:
             seen: set[tuple[str, str]] = set()
+            old: deque[tuple[int, int]] = deque()
+            floor_us = 0
             for record in log:
                 wire = msgspec.json.decode(record.value or b"{}")
                 told = wire["event_id"], wire["content"]
                 if told not in received_us:
                     continue  # nobody recorded it
-                age_us = record.timestamp_ms * 1_000 - received_us[told]
-                if told in seen and age_us > HORIZON_US:
-                    forgotten[told[0]] += 1
+                logged_us, at_us = record.timestamp_ms * 1_000, received_us[told]
+                while old and old[0][0] <= logged_us - HORIZON_US:
+                    floor_us = max(floor_us, old.popleft()[1])
+                old.append((logged_us, at_us))
+                if told not in seen and at_us <= floor_us:
+                    self.outlived.add(told[0])
+                if told in seen and logged_us - at_us > HORIZON_US:
+                    self.forgotten[told[0]] += 1
                 seen.add(told)
-        return forgotten
+            self.identities.append({event_id for event_id, _ in seen})
 
     def counted_again(self) -> Counter[int]:
         """How often identities of a minute may be counted once more for such copies."""
@@ -69,8 +98,11 @@ class Truth:
 
     def cell(self, tenant_id: str, metric: str, at_us: int) -> Cell:
         """Where an amount of an instant belongs in Stripe's books."""
-        payer = self.payer(tenant_id, at_us - at_us % WINDOW_US[metric])
-        return payer, metric, at_us - at_us % HOUR_US
+        return self._cell(tenant_id, rule_of(metric, at_us), at_us)
+
+    def _cell(self, tenant_id: str, rule: Rule, at_us: int) -> Cell:
+        payer = self.payer(tenant_id, at_us - at_us % rule.window_us)
+        return payer, rule.name, at_us - at_us % HOUR_US
 
     def amounts(self) -> dict[Cell, int]:
         """Units by cell: accepted usage, what people approved, and corrections."""
@@ -78,16 +110,20 @@ class Truth:
         approved = set(self.world.operator.approved)
         for row, verdict in self.verdicts:
             billed = verdict in {"accepted", "correction"}
-            if billed or (verdict in {"late", "early"} and row.event_id in approved):
+            if billed or (verdict in DECIDED and row.event_id in approved):
                 amounts[self.cell(row.use.tenant_id, row.use.metric, row.occurred_us)] += units_of(
                     row
                 )
-        for tenant_id, metric, at_us, units in self.world.operator.corrections:
-            amounts[self.cell(tenant_id, metric, at_us)] += units
+        for fix in self.world.operator.finance.fixes:
+            if fix.state == "booked":
+                wanted = fix.wanted
+                amounts[self.cell(wanted.tenant_id, wanted.metric, wanted.at_us)] += wanted.units
         for entry, put in self.carried():
-            amounts[self.cell(entry.tenant_id, entry.metric, entry.start_us)] -= entry.delta
+            # By the rule that it was judged by, also where its invoice is a later one's.
+            rule = RULES[entry.metric][entry.version - 1]
+            amounts[self._cell(entry.tenant_id, rule, entry.start_us)] -= entry.delta
             if put is not None:
-                amounts[self.cell(put.tenant_id, put.metric, put.start_us)] += entry.delta
+                amounts[self._cell(put.tenant_id, rule, put.start_us)] += entry.delta
         return {cell: units for cell, units in amounts.items() if units}
 
     def carried(self) -> Iterator[tuple[Entry, Entry | None]]:
@@ -99,7 +135,8 @@ class Truth:
 
     def cells(self) -> dict[tuple[int, str], tuple[int, int]]:
         """Identities by minute and class: how many, and the sum of their contents."""
-        classes = {"late": "review", "early": "review", "unknown": "dead"}
+        classes = dict.fromkeys(("late", "early", "beyond_horizon", "above_limit"), "review")
+        classes |= dict.fromkeys(("unknown", "uncountable"), "dead")
         found: dict[tuple[int, str], tuple[int, int]] = {}
         for row, verdict in self.verdicts:
             key = row.received_us - row.received_us % MINUTE_US, classes.get(verdict, verdict)
@@ -109,11 +146,17 @@ class Truth:
 
     def parked(self) -> Counter[tuple[str, str]]:
         """Reason and event id of what a person has to see."""
+        reasons = {"late", "early", "conflict", "beyond_horizon", "above_limit"}
         return Counter(
-            (verdict, row.event_id)
+            (verdict.replace("above_limit", "correction_limit"), row.event_id)
             for row, verdict in self.verdicts
-            if verdict in {"late", "early", "conflict"}
+            if verdict in reasons
         )
+
+
+def _dated(row: Row) -> bool:
+    """Whether it is usage that its instants are held against."""
+    return row.kind == "usage" and verdict_of(row) in {"accepted", "late"}
 
 
 def billed(world: World) -> dict[Cell, int]:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
@@ -51,6 +52,10 @@ class Row:
     received_us: int
     first: "Row | None" = None
     """For a conflict: the row of the first recording."""
+    review: bool = False
+    """Whether a correction is more than the service decides by itself."""
+    shard: int = 0
+    """0: its tenant is not sharded; else counted from 1, for ever that of the first recording."""
 
 
 @dataclass(slots=True)
@@ -79,6 +84,12 @@ class Service:
         self.committed: list[Row] = []
         """Each row once, re-emissions left out."""
         self.rolled_back: list[Row] = []
+        self.limit = Decimal(3)
+        """What a correction may come to without a person's word."""
+        self.shards = {"acme": 3}
+        """Tenants too busy for one partition; holds for identities recorded from then on."""
+        self._shard_of: dict[str, int] = {}
+        """Of each event id that was committed."""
 
     def now_us(self) -> int:
         return self.timeline.now_us() + self.clock_ahead_us
@@ -98,17 +109,25 @@ class Service:
         occurred_us = now_us if use.occurred_us is None else use.occurred_us
         first = self._first(transaction, key)
         if first is None:
-            transaction.rows.append(Row(use.kind, use, event_id, content, occurred_us, now_us))
+            row = Row(use.kind, use, event_id, content, occurred_us, now_us)
+            review = use.kind == "correction" and abs(Decimal(use.quantity)) > self.limit
+            transaction.rows.append(replace(row, review=review, shard=self._shard(use, event_id)))
             return "recorded"
         if first.content == content:
             self.timeline.strike("usage recorded twice")
             return "duplicate"
         known = {(r.event_id, r.content) for r in transaction.rows} | self.conflicts
         if (event_id, content) not in known:
-            transaction.rows.append(
-                Row("conflict", use, event_id, content, occurred_us, now_us, first)
-            )
+            row = Row("conflict", use, event_id, content, occurred_us, now_us, first)
+            transaction.rows.append(replace(row, shard=first.shard))
         return "conflict"
+
+    def _shard(self, use: Use, event_id: str) -> int:
+        """A function of identity alone; a correction goes where its target went."""
+        if use.target is not None:
+            return self._shard_of[use.target]
+        shards = self.shards.get(use.tenant_id)
+        return 0 if shards is None else 1 + UUID(event_id).int % shards
 
     def _first(self, transaction: Transaction, key: tuple[str, str, str]) -> Row | None:
         for row in transaction.rows:
@@ -133,6 +152,7 @@ class Service:
                 self.conflicts.add((row.event_id, row.content))
             else:
                 self.registry[row.kind, row.use.tenant_id, row.use.event_key] = row
+                self._shard_of[row.event_id] = row.shard
             self.committed.append(row)
             self.outbox.append(row)
             self.timeline.note("committed", row.kind, row.event_id, row.use.quantity)
@@ -169,10 +189,11 @@ class Service:
 def wire_of(row: Row) -> tuple[bytes, bytes]:
     """Key and value of the record that Debezium makes of a row."""
     use = row.use
+    kafka_key = f"{use.tenant_id}#{row.shard}" if row.shard else use.tenant_id
     wire: dict[str, Any] = {
         "v": 1, "type": row.kind, "source": SOURCE, "event_id": row.event_id,
-        "tenant_id": use.tenant_id, "event_key": use.event_key, "kafka_key": use.tenant_id,
-        "shard": 0, "metric": use.metric, "occurred_at": _text(row.occurred_us),
+        "tenant_id": use.tenant_id, "event_key": use.event_key, "kafka_key": kafka_key,
+        "shard": row.shard, "metric": use.metric, "occurred_at": _text(row.occurred_us),
         "received_at": _text(row.received_us), "content": row.content, "content_version": 1,
         "attributes": {},
     }  # fmt: skip
@@ -180,12 +201,12 @@ def wire_of(row: Row) -> tuple[bytes, bytes]:
     if use.kind == "canary":
         wire |= {"partition": use.partition, "token": row.event_id}
     if use.kind == "correction":
-        wire |= {"reason": "wrong", "authorized_by": "ops", "review": False}
+        wire |= {"reason": "wrong", "authorized_by": "ops", "review": row.review}
         wire["target_event_id"] = use.target or ""
     if row.first is not None:
         wire["first_content"] = row.first.content
         wire["first_received_at"] = _text(row.first.received_us)
-    return use.tenant_id.encode(), json.dumps(wire).encode()
+    return kafka_key.encode(), json.dumps(wire).encode()
 
 
 def other_content(use: Use, quantity: str) -> Use:

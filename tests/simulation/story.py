@@ -13,15 +13,16 @@ from random import Random
 from typing import Final
 
 from tests.simulation.faults import AIMED, APART, FAULTS
-from tests.simulation.rules import verdict_of
+from tests.simulation.rules import COUNTED, RULES, SCALE, rule_of, verdict_of
 from tests.simulation.service import Service, Use, other_content
 from tests.simulation.timeline import T0_US
-from tests.simulation.world import HOUR_S, METERS, World
+from tests.simulation.world import HOUR_S, World
 
 SECOND_US: Final = 1_000_000
 HOUR_US: Final = 3_600 * SECOND_US
 POWERS_MAX: Final = 22
 TENANTS: Final = ("acme", "blue", "coda", "dune", "echo")
+KINDS: Final = ("calls", "calls", "calls", "storage", "storage", "jobs", "logins")
 
 
 class Usage:
@@ -40,7 +41,7 @@ class Usage:
             return other_content(again, "7") if rng.random() < 0.3 else again
         if rng.random() < 0.05 and (fix := self._correction()) is not None:
             return fix
-        metric = rng.choice(("calls", "calls", "storage", "jobs"))
+        metric = rng.choice(KINDS)
         now_us = self._service.now_us()
         occurred_us = None if rng.random() < 0.4 else now_us - self._ago_us(metric)
         tenant_id = rng.choice(TENANTS)
@@ -64,20 +65,21 @@ class Usage:
         )
 
     def _ago_us(self, metric: str) -> int:
-        kind = self._rng.random()
-        if kind < 0.06:  # late
-            return (2 if metric == "storage" else 4) * HOUR_US
+        kind, late_us = self._rng.random(), rule_of(metric, self._service.now_us()).late_us
+        if kind < 0.06:  # late, by whatever rule
+            return max(rule.late_us for rule in RULES[metric]) + HOUR_US
         if kind < 0.09:  # early
             return -11 * 60 * SECOND_US
-        return int(self._rng.random() * (0.9 if metric == "storage" else 2.7) * HOUR_US)
+        return int(self._rng.random() * 0.9 * late_us)
 
     def _quantity(self, tenant_id: str, metric: str, at_us: int) -> str:
+        if metric in COUNTED:
+            return "2" if self._rng.random() < 0.1 else "1"
         cell = tenant_id, metric, at_us // HOUR_US
         power = min(self._in_cell[cell], POWERS_MAX)
         self._in_cell[cell] += 1
         units = int(4**power)
-        scale = next(m.scale for m in METERS if m.metric == metric)
-        if scale:
+        if SCALE[metric]:
             return f"{units // 100}.{units % 100:02}".rstrip("0").rstrip(".")
         return str(units)
 
@@ -109,6 +111,8 @@ def story(world: World) -> float:
         if rng.random() < 0.25:
             moved_us = T0_US + rng.randrange(1, 12) * HOUR_US
             world.map_customer(tenant_id, f"{customer}b", moved_us)
+    if rng.random() < 0.3:  # those that are known stay where they are
+        world.later(rng.random() * 4 * HOUR_S, partial(world.service.shards.update, dune=2))
     hours = rng.choice((2.0, 4.0, 8.0))
     world.writing = world.timeline.create_task(write(world, hours, rng.randrange(20, 60)))
     lasts_s = hours * HOUR_S + 2 * HOUR_S

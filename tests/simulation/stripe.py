@@ -5,7 +5,7 @@ front of Stripe would have seen, in order: the oracle reads it and the recorded 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
@@ -58,8 +58,9 @@ class Stripe:
     """Meters, weather, and what was seen."""
 
     def __init__(
-        self, timeline: Timeline, event_names: list[str], rng: Random, delay_s: Callable[[], float]
-    ) -> None:
+        self, timeline: Timeline, event_names: Sequence[str], rng: Random,
+        delay_s: Callable[[], float],
+    ) -> None:  # fmt: skip
         self.timeline, self.rng, self.delay_s = timeline, rng, delay_s
         self.memory = Memory(Settings(rate_limit=10**6), timeline.now_us())
         for name in event_names:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import checks, completeness, invoicing, oracle, run
+from tests.simulation import checks, completeness, decisions, invoicing, oracle, run
 from tests.simulation.invariants import INVARIANTS, Invariant, table
 from tests.simulation.mutants import every
 
@@ -16,9 +16,8 @@ NOBODY_PLANTS = frozenset({"identity_differs", "ended", "harness"})
 
 def names() -> set[str]:
     """Names of violations, as they stand in the code that finds them."""
-    files = [
-        Path(str(module.__file__)) for module in (checks, completeness, invoicing, oracle, run)
-    ]
+    modules = checks, completeness, decisions, invoicing, oracle, run
+    files = [Path(str(module.__file__)) for module in modules]
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     found = set(re.findall(r'Violation\(\s*"(\w+)"', text))
     return found | {"double", "phantom"}  # chosen by a condition

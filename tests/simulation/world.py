@@ -9,8 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from streams import topics
-from streams.core.catalogue import MeterVersion
-from streams.core.instant import HOUR_US, MINUTE_US
 from streams.engine.partitioner import home_partition
 from streams.settings import Settings
 from tests.simulation.broker import Broker
@@ -18,6 +16,7 @@ from tests.simulation.connect import Connect
 from tests.simulation.disk import Disk
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.rows import Tables
+from tests.simulation.meters import APPLIED_S_MAX, CHANGED, EVENT_NAMES, METERS
 from tests.simulation.operator import Operator
 from tests.simulation.service import CANARY, Service
 from tests.simulation.stripe import Stripe
@@ -32,22 +31,6 @@ HOUR_S: Final = 3_600.0
 DRAIN_S_MAX: Final = 60 * HOUR_S
 LOOK_S: Final = 600.0
 LONG_S: Final = 16 * HOUR_S
-
-
-def _meter(metric: str, **changes: object) -> MeterVersion:
-    plain = MeterVersion(
-        metric=metric, version=1, event_name=metric, window_us=HOUR_US, publish="window", scale=0,
-        skew_max_us=3 * HOUR_US, close_delay_us=MINUTE_US, carry="review", aggregation="sum",
-        rules=1, effective_from_us=0,
-    )  # fmt: skip
-    return plain._replace(**changes)  # type: ignore[arg-type]  # named fields of it
-
-
-METERS: Final = (
-    _meter("calls", carry="next-period"),
-    _meter("storage", window_us=10 * MINUTE_US, scale=2, skew_max_us=HOUR_US),
-    _meter("jobs", publish="event", carry="manual"),
-)
 
 
 @cache
@@ -83,7 +66,7 @@ class World:
         self.broker = Broker(timeline, PARTITIONS)
         self.service = Service(timeline)
         self.database = Database(timeline, METERS)
-        self.stripe = Stripe(timeline, [m.event_name for m in METERS], self.rng, self.delay_s)
+        self.stripe = Stripe(timeline, EVENT_NAMES, self.rng, self.delay_s)
         self.connect = Connect(timeline, self.service, self.broker, self.rng, self.delay_s)
         self.answers_lost = 0.0
         """Chance that the ledger's answer to a transaction is lost."""
@@ -157,7 +140,9 @@ class World:
     def _died(self, worker: Worker) -> None:
         self.ends.append(worker.ended or 0)
         machine = next(m for m in self.machines if m.worker is worker)
-        self.timeline.outside(5.0, lambda: self.start(machine))
+        # Whoever starts it again waits longer each time, or one that cannot live fills the day.
+        wait_s = 5.0 * 2 ** min(len(self.ends) - 1, 10)
+        self.timeline.outside(wait_s, lambda: self.start(machine))
 
     def stop(self, machine: Machine, stopped_s: float, fault: str = "") -> None:
         """SIGSTOP, and SIGCONT after a while; counted as `kill` counts."""
@@ -185,6 +170,8 @@ class World:
         """
         try:
             lasts_s = story(self)
+            applied_s = self.rng.random() * APPLIED_S_MAX
+            self.later(applied_s, partial(self.database.append_meter, CHANGED))
             if lasts_s > LONG_S:
                 settings = unhurried(self.outside.settings)
                 self.outside = replace(self.outside, settings=settings)
@@ -209,6 +196,7 @@ class World:
     def heal(self) -> None:
         """All is well from here on."""
         self.healed, self.operator.corrects = True, False
+        self.operator.resume_all()
         self.timeline.note("healed")
         self.stripe.weather, self.stripe.sporadic, self.stripe.rejecting = "fine", 0.0, 0.0
         self.database.away = self.broker.away = False
@@ -259,6 +247,7 @@ class World:
             found.append("Stripe has not told of everything that it refused")
         untold = self.stripe.memory.state.reports.keys() - set(tables.reports)
         found += [f"report {event_id} is not noted" for event_id in sorted(untold)]
+        found += [f"proposal {p.number} is open" for p in self.database.open_proposals()]
         found += [f"halted: {kind}" for kind in tables.halts]
         found += [f"{d.reason}: {d.customer} {d.start_us}" for d in tables.doubts if d.open]
         return found
@@ -280,7 +269,8 @@ class World:
         for tenant_id, from_us, customer in self.mapped:
             if (from_us, customer) not in self.database.tables.customers.get(tenant_id, []):
                 self.database.map_customer(tenant_id, customer, from_us)
-        self.operator.say_corrections()
+        self.operator.finance.say_corrections()
+        self.operator.say_pauses()
 
     def canaries(self, every_s: float, until_s: float) -> None:
         """Rows that prove each partition to be alive, again and again."""

@@ -12,10 +12,12 @@ from tests.simulation.faults import (
     auditing,
     clocks,
     deaths,
+    held,
     invoices,
     ledgers,
     logs,
     outages,
+    pauses,
 )
 from tests.simulation.world import World
 
@@ -29,6 +31,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "audited": auditing.audited,
     "clocks_step": clocks.clocks_step,
     "emitted_again": clocks.emitted_again,
+    "held_back": held.held_back,
     "connect_killed": deaths.connect_killed,
     "disk_lost": deaths.disk_lost,
     "log_cut": logs.log_cut,
@@ -40,6 +43,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "ledger_answers_lost": outages.ledger_answers_lost,
     "ledger_restored": ledgers.ledger_restored,
     "broker_away": outages.broker_away,
+    "publishing_paused": pauses.publishing_paused,
     "invoices_close": invoices.invoices_close,
 }
 
@@ -49,8 +53,11 @@ meanwhile leaves amounts of which a part is at Stripe, on which a person has to 
 
 AIMED: Final[dict[str, Fault]] = {
     **aimed.AIMED,
+    "each_paused": pauses.each_paused,
     "packed_log_cut": logs.packed_log_cut,
     "events_cut": logs.events_cut,
+    "ledger_away_as_rules_change": outages.ledger_away_as_rules_change,
+    "replaced_and_emitted_again": clocks.replaced_and_emitted_again,
     "restored_beside_the_idle": ledgers.restored_beside_the_idle,
     "restored_unsent": ledgers.restored_unsent,
 }

@@ -18,7 +18,7 @@ from streams.core.lane import Claim
 from streams.core.observation import NotSent, Observation
 from streams.topics import EVENTS
 from tests.simulation.faults import struck
-from tests.simulation.ledger.people import RefusedError
+from tests.simulation.ledger.agreeing import RefusedError
 from tests.simulation.ledger.rows import Tables
 from tests.simulation.service import Use
 from tests.simulation.stripe import Weather
@@ -59,7 +59,7 @@ def positives_refused(world: World, busy_s: float) -> float:
 
     world.stripe.send = sent  # type: ignore[method-assign]  # of this world alone
     for number in range(12):
-        world.later(busy_s / 2 + number * 10 * MINUTE_S, world.operator.correct)
+        world.later(busy_s / 2 + number * 10 * MINUTE_S, world.operator.finance.correct)
     return busy_s + 2 * HOUR_S
 
 
@@ -177,6 +177,21 @@ def clocks_far_ahead(world: World, busy_s: float) -> float:
     return busy_s + HOUR_S
 
 
+def busy_shards(world: World, busy_s: float) -> float:
+    """Every hour has usage on all keys of a tenant that is spread over several."""
+    service = world.service
+
+    def record(hour: int) -> None:
+        transaction = service.begin()
+        for number in range(9):
+            service.record(transaction, Use("acme", "calls", "1", f"busy {hour} {number}"))
+        service.end(transaction, commit=True)
+
+    for hour in range(2):
+        world.later((hour + 0.5) * HOUR_S, partial(record, hour))
+    return busy_s
+
+
 def tenants_move(world: World, busy_s: float) -> float:
     """Another customer pays for each tenant from the second hour on."""
     for tenant_id, _, customer in tuple(world.mapped):
@@ -203,15 +218,15 @@ def decided_twice(world: World, busy_s: float) -> float:
     """Whoever decides says so twice, and takes something back every half hour."""
     approve, database = world.database.approve, world.database
 
-    def approve_twice(parked_id: int) -> int:
-        made = approve(parked_id)
+    def approve_twice(parked_id: int, login: str) -> int | None:
+        made = approve(parked_id, login)
         with suppress(RefusedError):
-            approve(parked_id)
+            approve(parked_id, login)
         return made
 
     database.approve = approve_twice  # type: ignore[method-assign]  # of this world alone
     for hours in (0.5, 1.0, 1.5, 2.0, 2.5):
-        world.later(hours * HOUR_S, world.operator.correct)
+        world.later(hours * HOUR_S, world.operator.finance.correct)
         world.later(hours * HOUR_S, world.operator.look)
     return busy_s + HOUR_S
 
@@ -235,6 +250,7 @@ AIMED: Final[dict[str, Callable[[World, float], float]]] = {
     "refused_for_a_day": _weathers((0.5, "answer_lost"), (2.0, "refused"), (27.0, "fine")),
     "refused_for_hours": _weathers((0.5, "refused"), (6.0, "fine")),
     "errors_kept": _weathers((0.5, "error_kept"), (3.0, "fine")),
+    "busy_shards": busy_shards,
     "decided_twice": decided_twice,
     "tenants_move": tenants_move,
     "positives_refused": positives_refused,

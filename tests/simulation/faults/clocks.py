@@ -1,8 +1,9 @@
-"""Clocks that step, and rows that go out twice."""
+"""Clocks that step, and rows that go out twice, also to machines that are new."""
 
 from functools import partial
 from typing import Final
 
+from tests.simulation.faults.deaths import replace_all
 from tests.simulation.world import HOUR_S, World
 
 MINUTE_US: Final = 60_000_000
@@ -36,6 +37,8 @@ def emitted_again(world: World, busy_s: float) -> float:
     rng = world.rng
 
     def emit(hours: float) -> None:
+        if rng.random() < 0.3:
+            replace_all(world)
         now_us = world.service.now_us()
         if world.service.emit_again(now_us - int(hours * HOUR_US), now_us):
             world.timeline.strike("emitted_again")
@@ -46,3 +49,20 @@ def emitted_again(world: World, busy_s: float) -> float:
         world.later(at_s, partial(emit, hours))
         last_s = max(last_s, at_s + HOUR_S / 2)
     return last_s
+
+
+def replaced_and_emitted_again(world: World, busy_s: float) -> float:
+    """New machines read what others settled, as far back as copies have to be known; then copies.
+
+    In the seventh hour the first two are the oldest that anybody remembers.
+    """
+
+    def emit() -> None:
+        now_us = world.service.now_us()
+        world.service.emit_again(now_us - 5 * HOUR_US, now_us)
+
+    # The log's time is that of its last record.
+    world.later(6.1 * HOUR_S, partial(world.service.emit_canaries, world.canary_tenants))
+    world.later(6.2 * HOUR_S, partial(replace_all, world))
+    world.later(6.5 * HOUR_S, emit)
+    return max(busy_s, 7 * HOUR_S)

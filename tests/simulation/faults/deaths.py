@@ -126,6 +126,16 @@ def connect_killed(world: World, busy_s: float) -> float:
     return busy_s + HOUR_S
 
 
+def replace_all(world: World) -> None:
+    """Every machine is new a minute later: whatever was settled is only in the packed log."""
+    world.timeline.note("disks lost")
+    for machine in world.machines:
+        if machine.worker is not None:
+            machine.worker.kill()
+        machine.disk.lose()
+        world.later(60.0, partial(world.start, machine))
+
+
 def disk_lost(world: World, busy_s: float) -> float:
     """A machine is replaced: its state is only in the packed log."""
     rng = world.rng

@@ -41,5 +41,5 @@ def invoices_close(world: World, busy_s: float) -> float:
         world.later(closed_s + AFTER_S / 2, partial(becomes, "fine"))
     world.later(end_s, partial(struck_at, world, "invoices_closed"))
     for _ in range(2):
-        world.later(closed_s + rng.random() * AFTER_S, world.operator.correct)
+        world.later(closed_s + rng.random() * AFTER_S, world.operator.finance.correct)
     return max(busy_s, closed_s + AFTER_S)

@@ -72,6 +72,17 @@ def ledger_away(world: World, busy_s: float) -> float:
     return busy_s + 2 * HOUR_S
 
 
+def ledger_away_as_rules_change(world: World, busy_s: float) -> float:
+    """Nobody hears of a new rule before usage comes that it judges."""
+
+    def becomes(away: bool) -> None:
+        world.database.away = away
+
+    world.later(10.0, partial(becomes, True))
+    world.later(2.3 * HOUR_S, partial(becomes, False))
+    return busy_s + HOUR_S
+
+
 def ledger_answers_lost(world: World, busy_s: float) -> float:
     """Transactions commit, and nobody here hears of it."""
     world.answers_lost = world.rng.choice((0.02, 0.1, 0.3))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from tests.simulation.faults.deaths import replace_all
 from tests.simulation.world import HOUR_S, Machine, World
 
 MINUTE_S: Final = 60.0
@@ -185,14 +186,6 @@ def stopped_in_turn(world: World, busy_s: float) -> float:
 def machines_replaced(world: World, busy_s: float) -> float:
     """All state is read from the packed log, once in the middle and once near the end."""
 
-    def lose() -> None:
-        world.timeline.note("disks lost")
-        for machine in world.machines:
-            if machine.worker is not None:
-                machine.worker.kill()
-            machine.disk.lose()
-            world.later(MINUTE_S, partial(world.start, machine))
-
-    world.later(0.5 * busy_s, lose)
-    world.later(0.9 * busy_s, lose)
+    for part in (0.5, 0.9):
+        world.later(part * busy_s, partial(replace_all, world))
     return busy_s + HOUR_S

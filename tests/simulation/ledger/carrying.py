@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tests.simulation.ledger.people import RefusedError
+from tests.simulation.ledger.agreeing import RefusedError
 from tests.simulation.ledger.reconciling import IN_FLIGHT_US
 from tests.simulation.ledger.rejecting import Rejecting
 from tests.simulation.ledger.rows import Carry, Entry, MeterEventRow, Parked, Uncovered

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tests.simulation.ledger.pausing import Pausing
 from tests.simulation.ledger.rows import MeterEventRow, Parked
-from tests.simulation.ledger.work_list import WorkList
 
 
-class Closing(WorkList):
+class Closing(Pausing):
     """How a request comes to rest without Stripe."""
 
     def close_overdue(self, lanes: Sequence[int]) -> int:

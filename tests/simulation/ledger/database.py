@@ -16,7 +16,7 @@ from streams.core.orders import HeldRecord, Orders
 from streams.ports import LedgerUnavailableError
 from tests.simulation.ledger.carrying import Carrying
 from tests.simulation.ledger.facts import Facts
-from tests.simulation.ledger.rows import Entry, MeterEventRow, Tables, Uncovered
+from tests.simulation.ledger.rows import Entry, Lane, MeterEventRow, Tables, Uncovered
 from tests.simulation.timeline import Process, Timeline
 
 Result = TypeVar("Result")
@@ -50,6 +50,8 @@ class Database(Facts, Carrying):
         """Each entry as it was when it was made, by restores and number."""
         self.leases: dict[tuple[int, int], int] = {}
         """Until when each attempt's lane is lent, by the true clock; by restores and attempt."""
+        self.lent_to: list[tuple[int, str, str]] = []
+        """When a lane was lent, and whose it is: customer and event name."""
 
     @property
     def ledger_id(self) -> str:
@@ -65,6 +67,7 @@ class Database(Facts, Carrying):
         now_us = self.timeline.now_us()
         for m in map(self.meter_event, events):
             self.attempted.setdefault(f"{m.identifier}.g{m.key_generation}", now_us)
+            self.lent_to.append((now_us, m.customer, m.event_name))
         for attempt_id in made:
             self.leases[self.restores, attempt_id] = now_us + lease_ms * 1_000
         return made
@@ -83,6 +86,13 @@ class Database(Facts, Carrying):
     def carry_out(self, u: Uncovered, *, elsewhere: bool) -> None:
         super().carry_out(u, elsewhere=elsewhere)
         self.timeline.strike(f"invoices_close: {'billed elsewhere' if elsewhere else 'carried'}")
+
+    def is_paused(self, lane: Lane) -> bool:
+        """Asked of lanes that are due: a pause has met something."""
+        paused = super().is_paused(lane)
+        if paused:
+            self.timeline.strike("publishing_paused")
+        return paused
 
     def insert_entry(self, entry: Entry) -> int:
         number = super().insert_entry(entry)

@@ -54,6 +54,7 @@ class Lanes(Closing):
             if lane.next_due_us is not None
             and lane.next_due_us <= now_us
             and not lane.paused
+            and not (self.tables.pauses and self.is_paused(lane))
             and (lane.claimed_until_us is None or lane.claimed_until_us <= now_us)
         ]
         free.sort(key=lambda lane: (lane.next_due_us, lane.lane_id))

@@ -1,7 +1,9 @@
 """What people do to the ledger, each in one transaction: map, decide, correct, send again."""
 
-from streams.core.catalogue import MeterVersion
-from tests.simulation.ledger.lanes import Lanes
+from math import lcm
+
+from streams.core.catalogue import DEFAULT_NOTICE_US, MeterVersion
+from tests.simulation.ledger.agreeing import Agreeing, RefusedError
 from tests.simulation.ledger.rows import Entry, MeterEventRow, Parked
 
 DOUBT_RESEND_US = (22 * 60 + 45) * 60_000_000
@@ -9,12 +11,8 @@ TAKES_US = 34 * 86_400_000_000
 APPROVABLE = frozenset({"late", "early", "correction_limit"})
 
 
-class RefusedError(Exception):
-    """The ledger refuses it, and would again."""
-
-
-class People(Lanes):
-    """`ledger.approve`, `reject`, `correct`, `redrive` and `map_customer`."""
+class People(Agreeing):
+    """`ledger.approve`, `reject`, `redrive`, `map_customer` and `meters apply`."""
 
     def map_customer(self, tenant_id: str, customer: str, from_us: int) -> None:
         mapped = self.tables.customers.setdefault(tenant_id, [])
@@ -26,11 +24,22 @@ class People(Lanes):
         waiting = [u.entry_id for u in self.tables.uncovered.values() if u.tenant_id == tenant_id]
         self.place_entries(waiting)
 
+    def append_meter(self, added: MeterVersion) -> None:
+        """The next line about a metric, announced before any usage that it judges."""
+        current = self.meter_at(added.metric, added.effective_from_us)
+        step_us = lcm(current.window_us, added.window_us)
+        if added.effective_from_us < self.now_us + DEFAULT_NOTICE_US:
+            raise RefusedError("effective_from: a changed meter needs 1:00:00 of notice")
+        if added.version != current.version + 1 or added.effective_from_us % step_us:
+            raise RefusedError("effective_from: not the next line, or inside a window")
+        self.meters[added.metric, added.version] = added
+        self.note("meter", added.metric, added.version)
+
     def open_items(self) -> list[Parked]:
         return [p for p in self.tables.parked if p.state == "open"]
 
-    def approve(self, parked_id: int) -> int:
-        """Bills a reviewed item once for ever."""
+    def approve(self, parked_id: int, login: str) -> int | None:
+        """Bills a reviewed item once for ever; None: another login has to approve it as well."""
         item = self._open_item(parked_id)
         row = item.row
         if item.kind != "review" or item.reason not in APPROVABLE or row.get("units") is None:
@@ -38,6 +47,11 @@ class People(Lanes):
         if any(e.event_id == row["event_id"] for e in self.tables.entries):
             raise RefusedError(f"parked_id: the identity of {parked_id} is an entry already")
         kind = "correction" if item.reason == "correction_limit" else "approval"
+        amount = row["tenant_id"], row["metric"], row["start_us"], int(row["units"])
+        alone = kind == "correction" and not self.needs_four_eyes(*amount)
+        waits = kind == "correction" and not alone
+        if waits and self.tables.agreed.setdefault(parked_id, login) == login:
+            return None
         entry = Entry(
             0, kind, row["tenant_id"], row["metric"], row["version"], row["start_us"],
             row["end_us"], int(row["units"]), row["event_id"], row["content"], row["occurred_us"],
@@ -45,6 +59,8 @@ class People(Lanes):
         item.state = "approved"
         made = self.insert_entry(entry)
         self.place_entries([made])
+        if alone:
+            self.tables.alone.append(made)
         return made
 
     def reject(self, parked_id: int) -> None:
@@ -53,24 +69,6 @@ class People(Lanes):
             raise RefusedError(f"parked_id: {parked_id} is owed to Stripe")
         item.state = "rejected"
         self.note("rejected", parked_id)
-
-    def correct(self, tenant_id: str, metric: str, at_us: int, units: int, key: str) -> int:
-        """A person's signed correction; the same key twice is one."""
-        identity = f"correction:{tenant_id}:{key}"
-        known = self.tables.identities.get(("correction", identity))
-        if known is not None:
-            if self.entry(known).delta != units:
-                raise RefusedError(f"key: {key} stands for another correction")
-            return known
-        meter = self._meter(metric, at_us)
-        start_us = at_us - at_us % meter.window_us
-        entry = Entry(
-            0, "correction", tenant_id, metric, meter.version, start_us,
-            start_us + meter.window_us, units, identity, None, at_us,
-        )  # fmt: skip
-        made = self.insert_entry(entry)
-        self.place_entries([made])
-        return made
 
     def redrive(self, parked_id: int, *, proven: bool = False) -> None:
         """Sends a dead meter event again; refused while Stripe may have it."""
@@ -131,9 +129,3 @@ class People(Lanes):
         if item.state != "open":
             raise RefusedError(f"parked_id: {parked_id} is {item.state} already")
         return item
-
-    def _meter(self, metric: str, at_us: int) -> MeterVersion:
-        found = [
-            m for m in self.meters.values() if m.metric == metric and m.effective_from_us <= at_us
-        ]
-        return max(found, key=lambda m: m.version)

@@ -123,11 +123,9 @@ class Reconciling(People):
             for (log_id, partition, acknowledged, _), adopted in tables.went_back.items()
             if adopted
         )
-        cut = not any(
-            level.due_us is not None
-            for level in tables.levels.values()
-            if level.key[1] == key[1] and key[2] <= level.key[2] < key[2] + HOUR_US
-        )
+        hour = range(key[2], key[2] + HOUR_US)
+        due = [lv.key for lv in tables.levels.values() if lv.due_us and lv.key[2] in hour]
+        cut = all(self.meters[metric, n].event_name != key[1] for _, metric, _, n, *_ in due)
         return told and cut and self.now_us >= key[2] + HOUR_US
 
     def note_reading(self, key: CellKey, value: Decimal) -> None:

@@ -68,7 +68,7 @@ class Entry:
     @property
     def name(self) -> str:
         """What does not depend on its number: decisions about it are known by it."""
-        own = self.event_id or (self.start_us, self.version, self.revision)
+        own = self.event_id or (self.series, self.revision)
         return f"{self.kind}:{own}:{self.tenant_id}:{self.metric}"
 
 
@@ -215,6 +215,31 @@ class Carry:
     at_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A correction that somebody asks for."""
+
+    tenant_id: str
+    metric: str
+    at_us: int
+    units: int
+    key: str
+
+    @property
+    def identity(self) -> str:
+        return f"correction:{self.tenant_id}:{self.key}"
+
+
+@dataclass(slots=True)
+class Proposal:
+    """One that another login has to agree with."""
+
+    number: int
+    wanted: Wanted
+    proposed_by: str
+    state: str = "open"
+
+
 @dataclass(slots=True)
 class Tables:
     """Everything that a backup holds."""
@@ -243,6 +268,13 @@ class Tables:
     halts: dict[str, str] = field(default_factory=dict)
     went_back: dict[tuple[str, int, int, int], bool] = field(default_factory=dict)
     """(log, partition, acknowledged, stored) → whether it was adopted."""
+    pauses: dict[tuple[str, str], None] = field(default_factory=dict)
+    """(scope, subject) of those that are not resumed."""
+    proposals: list[Proposal] = field(default_factory=list)
+    alone: list[int] = field(default_factory=list)
+    """Entries of corrections that one person let through."""
+    agreed: dict[int, str] = field(default_factory=dict)
+    """Parked item → the login that approved it first, of two."""
     doubts: list[Doubt] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     adoptions: list[Adoption] = field(default_factory=list)

@@ -15,14 +15,15 @@ Plant before the world is made, so both classes and instances of it follow. Then
   negative amount before what stood in front of it), unnoticed (lent by a ledger that went back),
   false_alarm (halted for none), given_up (dead in an outage), unbilled (left for a closed invoice),
   carried (from an open one, twice, or without its trace), changed (an entry), homeless, audit,
-  finding, replay, stuck, ended; harness is a crash;
+  finding, replay, stuck, ended, four_eyes (let through by one person), unpaused (lent in a pause);
+  harness is a crash;
 - `faults`: names in `faults.FAULTS` or `faults.AIMED` that strike in each of its seeds, which tell
   the brief story and meet no other fault, so that few seeds suffice;
 - `layers_off` and `layers`: other rules that would hide the bug, in words and as a function that
   switches them off (`layers.py`): the ledger's position hides facts that were marked too early.
 
-Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, rebuilding, telling,
-publishing, invoicing, deciding).
+Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, judging, sharding,
+rebuilding, telling, publishing, invoicing, deciding, ordering).
 `python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
 notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
 whose seeds break anything without the bug. A seed that is noticed with only the layers off does not
@@ -64,12 +65,18 @@ def every() -> Iterator[Mutant]:
         capturing,
         deciding,
         invoicing,
+        judging,
+        ordering,
         publishing,
         rebuilding,
+        sharding,
         telling,
     )
 
-    for part in (capturing, admission, rebuilding, telling, publishing, invoicing, deciding):
+    for part in (
+        capturing, admission, judging, sharding, rebuilding, telling, publishing, invoicing,
+        deciding, ordering,
+    ):  # fmt: skip
         yield from part.MUTANTS
 
 

@@ -68,11 +68,11 @@ def _corrects_each_time(patch: Patch) -> None:
 def _approves_each_time(patch: Patch) -> None:
     approve = People.approve
 
-    def opened(self: People, parked_id: int) -> int:
+    def opened(self: People, parked_id: int, login: str) -> int | None:
         item = self.tables.parked[parked_id - 1]
         if item.state == "approved":
             item.state = "open"
-        return approve(self, parked_id)
+        return approve(self, parked_id, login)
 
     patch.setattr(People, "approve", opened)
 

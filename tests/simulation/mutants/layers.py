@@ -61,7 +61,7 @@ def never_went_back(patch: Patch) -> None:
 def forget_approved_identities(patch: Patch) -> None:
     """An identity may be approved again, if only its item is open."""
 
-    def approve(self: People, parked_id: int) -> int:
+    def approve(self: People, parked_id: int, login: str) -> int | None:
         item = self.tables.parked[parked_id - 1]
         if item.state == "open" and item.meter_event_id is None:
             event_id = item.row["event_id"]
@@ -69,7 +69,7 @@ def forget_approved_identities(patch: Patch) -> None:
             for entry in self.tables.entries:
                 if (entry.kind, entry.event_id) == ("approval", event_id):
                     entry.event_id = None
-        return _approve(self, parked_id)
+        return _approve(self, parked_id, login)
 
     patch.setattr(People, "approve", approve)
 
@@ -95,8 +95,9 @@ def take_from_anywhere(patch: Patch) -> None:
 
 
 def never_reconcile(patch: Patch) -> None:
-    """Nobody compares with Stripe's sums."""
+    """Nobody compares with Stripe's sums, nor proves by them what is absent."""
     patch.setattr(Operator, "reconcile", lambda _self: None)
+    patch.setattr(Operator, "is_absent", lambda *_: False)
 
 
 def name_cells_alone(patch: Patch) -> None:
