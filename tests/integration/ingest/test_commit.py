@@ -69,6 +69,8 @@ def test_nothing_is_answered_before_the_commit(
         ThreadPoolExecutor(1) as pool,
     ):
         answer = started(pool, admin, lambda: shop.post(EVENT))
+        # The process's own word, for its answer takes a while until it is here.
+        assert "usage_ingest_calls_waiting 1.0" in shop.metrics()
         assert not answer.done()
         assert rows(admin) == 0
         let_go(lock)

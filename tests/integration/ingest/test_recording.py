@@ -14,7 +14,7 @@ import pytest
 
 from streams.cli.main import run
 from tests.integration.ingest.conftest import Conn
-from tests.integration.ingest.endpoint import EVENT, Endpoint
+from tests.integration.ingest.endpoint import EVENT, Endpoint, serving
 from tests.support.outbox import all_of, one, record
 from tests.support.postgres import Database
 
@@ -182,6 +182,36 @@ def test_once_meters_are_pushed_their_rules_hold(
     results = shop.post(events).json()["results"]
     assert results[0]["status"] == "recorded"
     assert [each["problems"][0]["path"] for each in results[1:]] == ["$[1].quantity", "$[2].metric"]
+
+
+ONE_LOOK_ONE_PROBLEM = """
+    ALTER FUNCTION metering.usage_batch_problems(jsonb) RENAME TO all_problems;
+    CREATE FUNCTION metering.usage_batch_problems(items jsonb)
+        RETURNS TABLE (index integer, field text, rule text, hint text)
+        LANGUAGE sql STABLE SECURITY DEFINER
+        AS 'SELECT * FROM metering.all_problems(items) ORDER BY index LIMIT 1';
+"""
+"""As when another meter is withdrawn between any two looks at the rules."""
+
+
+def test_what_only_a_second_look_refuses_is_named_by_its_own_place(
+    dsn: str, admin: Conn, tmp_path: Path
+) -> None:
+    admin.execute(ONE_LOOK_ONE_PROBLEM.encode())
+    good = [{**EVENT, "event_key": f"k{number}"} for number in range(5)]
+    bad = {1: {**good[1], "quantity": -1}, 3: {**good[3], "metric": None}}
+    with serving(dsn, tmp_path) as shop:
+        answer = shop.post([bad.get(number, event) for number, event in enumerate(good)])
+        results = answer.json()["results"]
+        assert [each["status"] for each in results] == [
+            "recorded", "invalid", "recorded", "invalid", "recorded",
+        ]  # fmt: skip
+        paths = [results[number]["problems"][0]["path"] for number in bad]
+        assert paths == ["$[1].quantity", "$[3].metric"]
+        again = shop.post([{**event, "quantity": -1} for event in good])
+        assert again.status_code == 503
+        assert "the catalogue changes just now" in again.json()["error"]
+    assert len(all_of(admin, "SELECT 1 FROM metering.usage_key", ())) == 3
 
 
 def test_a_cloud_event_is_recorded(shop: Endpoint, books: Conn) -> None:
