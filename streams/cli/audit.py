@@ -28,6 +28,12 @@ RESEND: Final = (
     "what is lost is recorded in the outbox: `tailrace connector repair` sends it again, "
     "--even-if-healthy where the guard sees nothing any more; copies count nothing"
 )
+UNPROVEN: Final = (
+    "not proven: {count} recorded without a verdict may be as many verdicts without a record. If "
+    "the service's database was restored, let it record again all that it lost, under the same "
+    "keys (nothing is billed twice), then audit again. What is lost even then, or without a "
+    "restore, `tailrace connector repair` sends again"
+)
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -177,7 +183,11 @@ def _remarks(report: AuditReport) -> list[str]:
         finding.kind in {"lost", "mixed"} and finding.lost > finding.skipped
         for finding in report.findings
     )
-    return [*remarks, RESEND] if any(unexplained) else remarks
+    if not any(unexplained):
+        return remarks
+    if perhaps := report.registry.perhaps_again:
+        remarks.append(UNPROVEN.format(count=perhaps))
+    return [*remarks, RESEND] if report.lost > perhaps else remarks
 
 
 APPS = {"audit": app}

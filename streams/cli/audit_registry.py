@@ -36,7 +36,7 @@ from streams.core.audit import (
 from streams.core.audit_names import Identity, Named, name_missing, name_repeated
 from streams.core.audit_units import UnitsFound
 from streams.core.instant import FIRST_US, wire_text
-from streams.core.recorded_again import without_recorded_again
+from streams.core.recorded_again import perhaps_again, without_recorded_again
 from streams.core.skipped import Missing
 
 POLL_S = 0.1
@@ -45,7 +45,7 @@ RESTORED: Final = "; no rows here stand out for them. If the service's database 
 ANEW: Final = f"{RESTORED}record again what it has lost, under the same keys"
 FORGOTTEN: Final[Mapping[Group, str]] = {
     "usage": ANEW,
-    "conflict": ANEW,
+    "conflict": f"{ANEW}; no unit of these is counted",
     "canary": f"{RESTORED}it has forgotten these; they are no usage",
 }
 """What may be behind verdicts that nobody recorded, and what to do."""
@@ -114,7 +114,8 @@ def compare(
         for minute_us, count, digest in ledger_rows(ledger, "sealed", span.of_ledger)
     }
     findings = [AuditFinding("held", f"partition {h.partition}", f"{h}; {REMEDY}") for h in held]
-    findings += [_explained(source, judgment) for judgment in judgments if _differs(judgment)]
+    explained = [(each, _explained(source, each)) for each in judgments if _differs(each)]
+    findings += [finding for _, finding in explained]
     findings += seal_findings(source, span, broken_seals(sealed, look.second))
     findings += units_findings(look.units, judgments)
     part = RegistryPart(
@@ -125,6 +126,14 @@ def compare(
         sealed_before=len(sealed),
         copies=look.copies,
         recorded_again=look.recorded_again,
+        perhaps_again=perhaps_again(
+            each for each, finding in explained if each.lost or finding.is_forgotten
+        ),
+        conflicts_forgotten=sum(
+            each.phantom
+            for each, finding in explained
+            if finding.is_forgotten and each.group == "conflict"
+        ),
         skipped=look.skipped,
         units=look.units,
     )
@@ -239,9 +248,11 @@ def _explained(source: Connection, judgment: Judgment) -> AuditFinding:
         f"verdicts {judgment.cells.count}{_names(named)}"
         f"{FORGOTTEN[judgment.group] if is_forgotten else ''}"
     )
-    # A canary is no usage: forgotten, it tells of the registry and of no amount.
-    double = 0 if is_forgotten and judgment.group == "canary" else judgment.phantom
-    return AuditFinding(judgment.verdict, minute, text, judgment.lost, double, named)
+    # Of these nothing is ever counted: forgotten, they tell of the registry and of no amount.
+    double = 0 if is_forgotten and judgment.group != "usage" else judgment.phantom
+    return AuditFinding(
+        judgment.verdict, minute, text, judgment.lost, double, named, is_forgotten=is_forgotten
+    )
 
 
 def _names(named: Named) -> str:

@@ -30,6 +30,8 @@ class AuditFinding:
     named: Named | None = None
     skipped: int = 0
     """So many of the lost a person decided to skip."""
+    is_forgotten: bool = False
+    """Whether these are verdicts that no row of the registry stands out for."""
 
     def document(self) -> dict[str, Any]:
         """As it stands in the JSON report."""
@@ -86,6 +88,10 @@ class RegistryPart:
     """Whose copies were skipped: each has its own verdict, and the skip is none."""
     recorded_again: int = 0
     """So many identities the registry forgot and got again; their verdicts are the first ones."""
+    perhaps_again: int = 0
+    """So many of the lost may be so many of the double, recorded again by now: not proven."""
+    conflicts_forgotten: int = 0
+    """So many have a verdict and no record; a conflict adds to no amount, so none is double."""
     skipped: Sequence[SkippedRecord] = ()
     """What people decided to go on without."""
 
@@ -183,6 +189,10 @@ class AuditReport:
     def verdict(self) -> str:
         """The one line; a proof that is not complete does not look like one."""
         said = [f"lost {self.lost}", f"double {self.double}"]
+        if perhaps := self.registry.perhaps_again:
+            said.append(f"not proven: {perhaps} of the lost may be recorded again")
+        if forgotten := self.registry.conflicts_forgotten:
+            said.append(f"conflicts that the registry has forgotten: {forgotten}")
         if self.skipped:
             said.append(f"{self.skipped} of the lost skipped by decision")
         if self.named:
@@ -211,6 +221,8 @@ class AuditReport:
                 "sealed_before": registry.sealed_before,
                 "copies_skipped": len(registry.copies),
                 "recorded_again": registry.recorded_again,
+                "perhaps_again": registry.perhaps_again,
+                "conflicts_forgotten": registry.conflicts_forgotten,
             },
             "verdicts": dict(registry.classes),
             "units": units_document(registry.units),

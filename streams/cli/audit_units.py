@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 
 from streams.cli.audit_report import AuditFinding
 from streams.cli.database import Connection, ledger_rows, rows, statements
-from streams.core.audit import Judgment, Tally
+from streams.core.audit import GROUP_OF_KIND, Judgment, Tally
 from streams.core.audit_names import Identity
 from streams.core.audit_units import (
     Amount,
@@ -73,14 +73,20 @@ def units_findings(found: UnitsFound, judgments: Iterable[Judgment]) -> list[Aud
     """Each difference with what it comes to, and what shows the events behind it.
 
     Where the identities of a minute differ they are counted as lost or double already; a window
-    that differs for it is told with its units, and counts nothing again.
+    that differs for it is told with its units, and counts nothing again. A conflict that differs
+    explains no other units of usage, nor the other way round.
     """
-    counted = any(j.verdict in {"phantom", "mixed"} and j.group != "canary" for j in judgments)
-    findings = [_finding(each, is_counted=counted) for each in found.differences]
+    groups = {j.group for j in judgments if j.verdict in {"phantom", "mixed"}}
+    findings = [
+        _finding(each, is_counted=GROUP_OF_KIND[each.series.kind] in groups)
+        for each in found.differences
+    ]
     if found.unlisted:
         text = f"{found.unlisted} more windows whose units differ"
         lost, double = found.unlisted_lost, found.unlisted_double
-        findings.append(_counted_once("more windows", text, lost, double, is_counted=counted))
+        findings.append(
+            _counted_once("more windows", text, lost, double, is_counted="usage" in groups)
+        )
     return findings
 
 

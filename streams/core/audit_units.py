@@ -105,7 +105,7 @@ class UnitsFound:
     """Windows that other sources' usage is in, too: their own registries are not read."""
     differences: list[Difference] = field(default_factory=list)
     unlisted: int = 0
-    """Differences beyond the listed ones, with what is lost and double of them."""
+    """Differences beyond the listed ones, with what is lost and double of those of usage."""
     unlisted_lost: int = 0
     unlisted_double: int = 0
 
@@ -214,5 +214,7 @@ def _list(found: UnitsFound, difference: Difference) -> None:
         found.differences.append(difference)
         return
     found.unlisted += 1
+    if difference.series.kind == "conflict":
+        return
     found.unlisted_lost += difference.lost
     found.unlisted_double += difference.double

@@ -8,11 +8,12 @@ many in a run of minutes and what is missing in another has the same digest of 1
 both are the same identities.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from streams.core.audit import NOTHING, Judgment, MinuteVerdict, Tally, without_copies
+from streams.core.audit import NOTHING, Group, Judgment, MinuteVerdict, Tally, without_copies
 
+GROUPS: Final[tuple[Group, ...]] = ("usage", "conflict")
 MINUTES_MAX: Final = 1_000
 """Half a million runs of each side, about a second; with more minutes nothing is recognised."""
 
@@ -32,7 +33,7 @@ def without_recorded_again(judgments: Sequence[Judgment]) -> tuple[list[Judgment
         All judgments in their order, and how many identities were recorded again.
     """
     judged, again = list(judgments), 0
-    for group in ("usage", "conflict"):
+    for group in GROUPS:
         over = _places(judgments, group, "phantom")
         short = _places(judgments, group, "lost")
         if not over or not short or max(len(over), len(short)) > MINUTES_MAX:
@@ -52,6 +53,27 @@ def without_recorded_again(judgments: Sequence[Judgment]) -> tuple[list[Judgment
                 judgment = judgments[place]
                 judged[place] = without_copies(judgment, NOTHING.minus(_missing(judgment)))
     return judged, again
+
+
+def perhaps_again(judgments: Iterable[Judgment]) -> int:
+    """How many that are lost could be phantoms of earlier minutes, recorded again: not proven.
+
+    While only a part was recorded again no digest says so: of what is too many in a minute some is
+    in the registry, and the contents of the rest are nowhere. So nothing is taken off what is lost;
+    what is lost beyond this number is lost whatever was recorded again.
+
+    Args:
+        judgments: in order of time, without phantoms that are known to be something else.
+    """
+    waiting, perhaps = dict.fromkeys(GROUPS, 0), 0
+    for judgment in judgments:
+        group = judgment.group
+        if group not in waiting or judgment.verdict not in ("lost", "phantom"):
+            continue
+        matched = min(waiting[group], judgment.lost)
+        waiting[group] += judgment.phantom - matched
+        perhaps += matched
+    return perhaps
 
 
 def _places(judgments: Sequence[Judgment], group: str, verdict: MinuteVerdict) -> list[int]:

@@ -255,6 +255,68 @@ def test_what_a_restored_registry_records_again_has_its_one_verdict(world: World
     assert world.cli.json("audit", "audit")["registry"]["recorded_again"] == 5
 
 
+def test_what_a_restored_registry_has_recorded_again_in_part_is_not_proven(world: World) -> None:
+    for number in range(5):
+        world.record_before("acme", f"again-{number}", 7)
+    with world.outbox.connect() as conn:
+        conn.execute("CREATE TABLE rest AS SELECT * FROM metering.usage_key")
+        conn.execute("DELETE FROM metering.usage_key WHERE event_key = 'again-2'")
+        conn.execute("UPDATE metering.usage_key SET received_at = now()")
+    audit = world.cli("audit")
+    unproven = "not proven: 4 of the lost may be recorded again"
+    assert (audit.code, audit.last) == (1, f"lost 4 · double 5 · {unproven}"), audit
+    assert "let it record again all that it lost, under the same keys (nothing is" in audit.err
+    assert "--even-if-healthy" not in audit.err
+    document = world.cli.json("audit", "audit")
+    assert (document["ok"], document["registry"]["perhaps_again"]) == (False, 4)
+
+    world.pipeline.lose |= {"swallowed-1", "swallowed-2"}
+    for key in ("swallowed-1", "swallowed-2"):
+        world.record_before("acme", key, 3)
+    audit = world.cli("audit")
+    unproven = "not proven: 5 of the lost may be recorded again"
+    assert (audit.code, audit.last) == (1, f"lost 6 · double 5 · {unproven}"), audit
+    assert "--even-if-healthy" in audit.err, "one at least is lost whatever was recorded again"
+
+    with world.outbox.connect() as conn:
+        conn.execute("UPDATE rest SET received_at = now()")
+        conn.execute(
+            "INSERT INTO metering.usage_key SELECT * FROM rest WHERE event_key = 'again-2'"
+        )
+    audit = world.cli("audit")
+    assert (audit.code, audit.last) == (1, "lost 2 · double 0"), audit
+    assert "swallowed-1" in audit.out
+    assert world.value(world.ledger, "SELECT count(*) FROM ledger.sealed_minute") == 0
+
+
+def test_conflicts_that_a_restored_registry_has_forgotten_are_told_and_not_double(
+    world: World,
+) -> None:
+    world.record("acme", "order")
+    with world.outbox.connect() as conn:
+        conn.execute("SELECT metering.record_usage('acme', 'api_calls', 5, 'order')")
+    assert world.cli("audit").last == "lost 0 · double 0"
+    with world.outbox.connect() as conn:
+        conn.execute("DELETE FROM metering.usage_conflict")
+    audit = world.cli("audit")
+    said = "lost 0 · double 0 · conflicts that the registry has forgotten: 1"
+    assert (audit.code, audit.last) == (1, said), audit
+    assert "no unit of these is counted" in audit.out
+    assert world.cli.json("audit", "audit")["registry"]["conflicts_forgotten"] == 1
+    assert "found lost" not in world.cli("status").out
+
+    with world.ledger.connect() as conn:
+        conn.execute("UPDATE ledger.level SET total = total + 1")
+    findings = world.cli.json("audit", "audit")["findings"]
+    units = [f["double"] for f in findings if f["subject"].startswith("acme api_calls")]
+    assert sorted(units) == [0, 1], "other units of usage are double all the same"
+    with world.outbox.connect() as conn:
+        conn.execute("DELETE FROM metering.usage_key")
+    findings = world.cli.json("audit", "audit")["findings"]
+    phantoms = [f["double"] for f in findings if f["kind"] == "phantom"]
+    assert sorted(phantoms) == [0, 1], "so is usage that was forgotten"
+
+
 def test_a_verdict_on_something_nobody_recorded_is_a_phantom(world: World) -> None:
     world.pipeline.invent.add("twice")
     world.record("acme", "twice")

@@ -192,6 +192,13 @@ def test_more_than_can_be_read_are_counted() -> None:
     assert (found.unlisted, found.unlisted_lost, found.unlisted_double) == (3, 1, 2)
 
 
+def test_conflicts_beyond_what_can_be_read_count_as_nothing_of_usage() -> None:
+    counted = [replace(usage(1), series=ACME._replace(kind="conflict"), start_us=start_us)
+               for start_us in range(LISTED_MAX + 3)]  # fmt: skip
+    found = compared([], counted)
+    assert (found.unlisted, found.unlisted_lost, found.unlisted_double) == (3, 0, 0)
+
+
 @pytest.mark.parametrize("verdict", ["lost", "phantom", "mixed", "open", "equal"])
 def test_every_minute_that_is_not_equal_moves(verdict: Any) -> None:
     nothing = Tally(0, 0)

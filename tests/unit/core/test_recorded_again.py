@@ -8,7 +8,7 @@ from streams.core.audit import NOTHING, Group, Judgment, Row, Tally, judge
 from streams.core.audit import cell_readings as cells_of
 from streams.core.audit import registry_readings as registry_of
 from streams.core.instant import MINUTE_US
-from streams.core.recorded_again import MINUTES_MAX, without_recorded_again
+from streams.core.recorded_again import MINUTES_MAX, perhaps_again, without_recorded_again
 
 CLASS = {"usage": "accepted", "conflict": "conflict", "canary": "canary"}
 Side = Sequence[tuple[int, int]]
@@ -83,3 +83,23 @@ def test_with_too_many_minutes_nothing_is_recognised() -> None:
     many = [(minute, minute) for minute in range(MINUTES_MAX + 1)]
     before = judged([(MINUTES_MAX + 5, content) for _, content in many], many)
     assert without_recorded_again(before) == (before, 0)
+
+
+def test_a_part_recorded_again_is_not_proven_and_takes_nothing_off_what_is_lost() -> None:
+    before = judged([(9, 11), (9, 13)], [(2, 11), (2, 12), (3, 13), (3, 14)])
+    assert without_recorded_again(before) == (before, 0)
+    assert perhaps_again(before) == 2
+    assert sum(judgment.lost for judgment in before) == 2
+
+
+def test_what_is_lost_beyond_the_phantoms_is_lost_whatever_was_recorded_again() -> None:
+    before = judged([(8, 11), (8, 40), (9, 41), (9, 42)], [(2, 11), (2, 12), (3, 13)])
+    assert (perhaps_again(before), sum(judgment.lost for judgment in before)) == (3, 4)
+
+
+def test_nothing_is_recorded_again_before_its_first_verdict_or_as_something_else() -> None:
+    assert perhaps_again(judged([(2, 11)], [(9, 12), (9, 13)])) == 0
+    usage, conflict = judged([(9, 11)], []), judged([], [(2, 12)], "conflict")
+    assert perhaps_again([*conflict, *usage]) == 0
+    assert perhaps_again(judged([(9, 11)], [(2, 12)], "canary")) == 0
+    assert perhaps_again(judged([(2, 11), (9, 12)], [(2, 12)])) == 0
