@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from streams.core.capture import capture_remarks
 from streams.core.instant import age_text
 from streams.core.live_meter import ABSENT, CHECKS, MEANING
+from streams.core.remark import ORDER, Remark, Severity
 from streams.core.remedy import remedy
 from streams.core.standing import Parked, Standing
-
-Severity = Literal["critical", "warning", "info"]
-ORDER: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 
 HOUR_S: Final = 3_600
 FENCE_S: Final = 23 * HOUR_S
@@ -29,25 +28,7 @@ FAILURES_DOWN: Final = 3
 IDLE_S_MAX: Final = 300
 NAMED: Final = 3
 """So many tenants stand in a remark by name."""
-CANARY_AGE_S_MAX: Final = 120
-"""A canary that is longer under way says that its partition does not flow. The age of the last one
-that arrived says nothing: canaries are sent by audits and starts, not at regular times."""
 AUDIT_AGE_S_MAX: Final = 24 * HOUR_S
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """Something that needs a person."""
-
-    severity: Severity
-    name: str
-    """One word or two for rules of alerting and for tests; never changes its meaning."""
-    text: str
-    command: str
-    """What to type next."""
-
-    def __str__(self) -> str:
-        return f"{self.text}: `{self.command}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +183,8 @@ def _held(standing: Standing) -> Iterator[Remark]:
         yield Remark("warning", "held", text, "tailrace held list")
 
 
-def _canary(standing: Standing) -> Iterator[Remark]:
-    under_way_s = standing.canary_under_way_s
-    if under_way_s is not None and under_way_s > CANARY_AGE_S_MAX:
-        text = f"a canary is under way for {age_text(under_way_s)}, so a partition does not flow"
-        yield Remark("warning", "not_flowing", text, "tailrace source guard")
+def _capture(standing: Standing) -> Iterator[Remark]:
+    yield from capture_remarks(standing.capture, standing.canary_under_way_s)
 
 
 def _parked(standing: Standing) -> Iterator[Remark]:
@@ -285,7 +263,7 @@ def _counts(standing: Standing) -> Iterator[Remark]:
 
 
 RULES: Final[tuple[Callable[[Standing], Iterator[Remark]], ...]] = (
-    _halts, _audits, _findings, _meters, _sink, _fence, _idle, _pauses, _held, _canary, _parked,
+    _halts, _audits, _findings, _meters, _sink, _fence, _idle, _pauses, _held, _capture, _parked,
     _unmapped, _counts,
 )  # fmt: skip
 """Asked in this order, which is the order of remarks of the same severity."""

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams.core.risk import Remark, Verdict, is_down, remarks, verdict
+from streams.core.remark import Remark
+from streams.core.risk import Verdict, is_down, remarks, verdict
 from streams.core.standing import Standing, read
 
 HOUR_S = 3_600.0
@@ -137,6 +138,37 @@ DEAD = {"kind": "dead", "reason": "refused", "count": 1, "cause": "no_meter", "b
             [("warning", "not_flowing", "tailrace source guard")],
         ),
         ({"canary_under_way_s": 120.0}, []),
+        (
+            {"capture": {"untold": 9, "untold_age_s": 120.1}},
+            [("warning", "untold", "tailrace doctor")],
+        ),
+        ({"capture": {"untold": 9, "untold_age_s": 120.0, "slot": "read"}}, []),
+        (
+            {"capture": {"slot": "missing"}},
+            [("warning", "slot_missing", "tailrace source guard")],
+        ),
+        ({"capture": {"slot": "lost"}}, [("warning", "slot_lost", "tailrace source guard")]),
+        ({"capture": {"slot": "idle"}}, [("warning", "slot_idle", "tailrace source guard")]),
+        # One cause, one remark; a slot that is gone is a cause of its own.
+        (
+            {"capture": {"slot": "idle", "running": False}},
+            [("warning", "capture_down", "tailrace connector status")],
+        ),
+        (
+            {"capture": {"slot": "missing", "running": False}},
+            [
+                ("warning", "capture_down", "tailrace connector status"),
+                ("warning", "slot_missing", "tailrace source guard"),
+            ],
+        ),
+        (
+            {"capture": {"unread": [{"what": "the connector", "why": "it is away"}]}},
+            [("warning", "capture_unread", "tailrace doctor")],
+        ),
+        (
+            {"capture": {"unset": ["TAILRACE_SOURCE_DSN"]}},
+            [("info", "capture_unset", "tailrace config show")],
+        ),
         (
             {"parked": [{"kind": "review", "reason": "late", "count": 2}]},
             [("warning", "review", "tailrace review list")],
