@@ -8,14 +8,16 @@ money if nobody does anything: `critical` is lost, doubled or on no invoice soon
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import msgspec
 
 from streams.core.capture import capture_remarks
 from streams.core.instant import age_text
 from streams.core.live_meter import ABSENT, CHECKS, MEANING
 from streams.core.remark import ORDER, Remark, Severity
 from streams.core.remedy import remedy
-from streams.core.standing import Parked, Standing
+from streams.core.standing import Halt, Parked, Standing
 
 HOUR_S: Final = 3_600
 FENCE_S: Final = 23 * HOUR_S
@@ -83,9 +85,30 @@ def _halts(standing: Standing) -> Iterator[Remark]:
         yield Remark(
             "critical",
             "halted",
-            f"PUBLISHING STANDS STILL: {halt.kind}, {halt.detail}",
+            f"PUBLISHING STANDS STILL: {halt_text(halt)}",
             "tailrace ledger adopt" if halt.kind == "ledger_went_back" else "tailrace audit",
         )
+
+
+def halt_text(halt: Halt) -> str:
+    """Why nothing is sent, in words where the kind is known; its detail is JSON."""
+    try:
+        seen = msgspec.json.decode(halt.detail, type=dict[str, Any])
+    except msgspec.DecodeError:
+        seen = {}
+    if halt.kind == "ledger_went_back" and {"topic", "partition", "stored", "acknowledged"} <= {
+        *seen
+    }:
+        return (
+            f"the ledger went back: of {seen['topic']} partition {seen['partition']} it holds "
+            f"records up to {seen['stored']}, and a worker was told {seen['acknowledged']}"
+        )
+    if halt.kind == "ledger_went_back" and {"attempt_id", "started_at"} <= {*seen}:
+        return (
+            f"the ledger went back: it has not attempt {seen['attempt_id']} of "
+            f"{seen['started_at']}, which a worker made"
+        )
+    return f"{halt.kind}, {halt.detail}"
 
 
 def _sink(standing: Standing) -> Iterator[Remark]:
