@@ -1,6 +1,10 @@
 """What Kafka Connect's REST interface answers, as values; shapes are checked when decoded."""
 
+from typing import Final
+
 import msgspec
+
+CAUSE_CHARS_MAX: Final = 240
 
 
 class Plugin(msgspec.Struct, frozen=True):
@@ -72,6 +76,12 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
     def first_trace(self) -> str:
         """First line of the first failure's trace, or empty."""
         return self.traces.partition("\n")[0]
+
+    @property
+    def cause(self) -> str:
+        """What a person reads of it: Debezium puts its whole position into that first line."""
+        line = self.first_trace
+        return line if len(line) <= CAUSE_CHARS_MAX else f"{line[:CAUSE_CHARS_MAX]}…"
 
     def __str__(self) -> str:
         """`connector RUNNING, task 0 FAILED`, as an operator reads it."""

@@ -256,7 +256,7 @@ class ConnectClient:
 
 def not_reached(name: str, status: ConnectorStatus, what: str) -> StateNotReachedError:
     """The error for a connector that is not in the state asked for."""
-    trace = f": {status.first_trace}" if status.first_trace else ""
+    trace = f": {status.cause}" if status.cause else ""
     return StateNotReachedError(
         f"connector {name}: not {what}, it is {status}{trace}; see the worker's log, then repeat"
     )

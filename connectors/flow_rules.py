@@ -80,7 +80,7 @@ def judge_connector(seen: Observation, expected: Expected) -> list[GuardFinding]
         found.append(
             alarm(
                 "failed",
-                f"{seen.status}: {seen.status.first_trace}",
+                f"{seen.status}: {seen.status.cause}",
                 "heal it: guard, then restart of what failed",
             )
         )

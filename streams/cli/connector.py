@@ -123,8 +123,10 @@ def status(directory: Dir = None, as_json: Json = False) -> None:
         )
     else:
         terminal.data(f"{name}: {seen}")
-        if seen.first_trace:
-            terminal.data(seen.first_trace)
+        if seen.cause:
+            terminal.data(seen.cause)
+        if seen.cause != seen.first_trace:
+            terminal.say("cut; `tailrace connector status --json` has all of that line")
         if seen.all_running:
             terminal.say("RUNNING is no proof that rows flow; `tailrace status` shows the canaries")
     if not seen.all_running:

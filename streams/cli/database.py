@@ -21,7 +21,10 @@ _PARTS: Final = ("catalogue", "audit", "pauses", "rejections", "carry")
 
 @contextmanager
 def connected(
-    dsn: str, what: str, statement_ms: int = STATEMENT_TIMEOUT_MS
+    dsn: str,
+    what: str,
+    statement_ms: int = STATEMENT_TIMEOUT_MS,
+    connect_s: int = CONNECT_TIMEOUT_S,
 ) -> Iterator[Connection]:
     """A connection in autocommit, closed at the end; times in UTC.
 
@@ -29,12 +32,13 @@ def connected(
         dsn: where; never shown.
         what: how errors name it, such as `the ledger`.
         statement_ms: how long one statement may take.
+        connect_s: how long an address may take to answer.
 
     Raises:
         UnavailableError: nobody answers there.
         ConfigurationError: the DSN is none, or the login is refused.
     """
-    connection = _connect(dsn, what, statement_ms)
+    connection = _connect(dsn, what, statement_ms, connect_s)
     try:
         yield connection
     finally:
@@ -61,13 +65,13 @@ def plain(connection: Connection) -> psycopg.Connection[Any]:
     return connection
 
 
-def _connect(dsn: str, what: str, statement_ms: int) -> Connection:
+def _connect(dsn: str, what: str, statement_ms: int, connect_s: int) -> Connection:
     options = f"-c timezone=UTC -c statement_timeout={statement_ms}"
     try:
         return psycopg.connect(
             dsn,
             autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_S,
+            connect_timeout=connect_s,
             application_name="tailrace",
             options=options,
             row_factory=dict_row,

@@ -31,6 +31,7 @@ from streams.cli.exporter_figures import (
     slot_samples,
     window_samples,
 )
+from streams.cli.flow_read import read_flow
 from streams.cli.options import Dir
 from streams.cli.scrape import Read, Scrape
 from streams.cli.stack import Stack, resolve
@@ -112,7 +113,8 @@ def _ledger_of(stack: Stack) -> Iterator[Connection]:
 
 def _ledger(stack: Stack) -> Iterator[Sample]:
     with _ledger_of(stack) as ledger:
-        yield from ledger_samples(read_figures(ledger))
+        figures = read_figures(ledger)
+        yield from ledger_samples(figures | read_flow(stack, ledger, figures))
         yield from audit_samples(ledger_rows(ledger, "last_audits"))
 
 

@@ -34,6 +34,13 @@ LEFT JOIN unnest(%(partitions)s::integer[], %(came)s::timestamptz[])
     AS came (partition, received_at) USING (partition)
 WHERE came.received_at IS NULL OR sent.received_at > came.received_at;
 
+-- name: recorded_within
+-- Identities recorded in the last seconds (the last day where nobody says how many), and the oldest.
+SELECT count(*) AS count,
+       (extract(epoch FROM clock_timestamp() - min(received_at)))::float8 AS age_s
+FROM metering.usage_key
+WHERE received_at > now() - make_interval(secs => coalesce(%(news_s)s::float8, 86400));
+
 -- name: emit_canaries
 -- One canary row per partition, under one token.
 SELECT count(*) AS emitted FROM metering.emit_canaries(%(token)s::uuid);

@@ -14,7 +14,7 @@ from streams.cli import terminal
 from streams.cli.database import connected, reconcile_rows
 from streams.cli.errors import FINDING, UsageProblemError
 from streams.cli.options import Dir, Json, Yes
-from streams.cli.reconcile_plan import plain
+from streams.cli.reconcile_plan import plain, summary
 from streams.cli.reconcile_run import (
     Asked,
     Comparison,
@@ -139,9 +139,7 @@ def _show(comparison: Comparison, *, as_json: bool, acted: bool) -> None:
             terminal.data(_receipt_text(receipt))
     for pair in comparison.no_meter:
         terminal.data(f"{pair.customer} {pair.event_name}: Stripe has no active meter of that name")
-    terminal.data(
-        f"{comparison.equal_cells} cells equal · {len(listed)} not · {comparison.findings} findings"
-    )
+    terminal.data(summary(comparison.equal_cells, comparison.lines, comparison.findings))
     if comparison.not_asked:
         terminal.say(
             f"{len(comparison.not_asked)} pairs of customer and meter were not asked: the reads of "

@@ -1,9 +1,10 @@
 """A cell of the ledger and Stripe's sum of it → one line: what it is and what follows."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from streams.cli.document import instant_text
 from streams.cli.reconcile_stripe import CellKey
@@ -168,6 +169,21 @@ _OUTCOMES = {
     "carried": "settled: what is not there is too late for its invoice, and waits as carry",
     "moved": "not settled: the cell changed meanwhile; reconcile again",
 }
+
+
+_STANDS: Final = {
+    "taken_back": "taken back", "settled": "settled", "carried": "settled", "moved": "not settled",
+    "nothing": "in order", "wait": "wait", "settle": "to settle", "take_back": "to take back",
+    "report": "for a person",
+}  # fmt: skip
+
+
+def summary(equal: int, lines: Collection[Line], findings: int) -> str:
+    """The last line of the report: cells that are not equal by where they stand."""
+    stands = Counter(_STANDS[line.outcome or _NAMES[type(line.decision)]] for line in lines)
+    parts = ", ".join(f"{count} {name}" for name, count in stands.items())
+    named = f" ({parts})" if parts else ""
+    return f"{equal} cells equal · {len(lines)} not{named} · {findings} findings"
 
 
 def _report(cell_class: CellClass, by: Decimal, side: Side) -> str:

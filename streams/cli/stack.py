@@ -20,6 +20,8 @@ from streams.cli.errors import ConfigurationError
 from streams.settings import FILE_NAME, PREFIX, Settings, load, read_file
 
 SANDBOX_FILE: Final = "sandbox.json"
+NAMED: Final = 3
+"""So many settings stand in a note by name."""
 STAND_IN_KEY: Final = "sk_test_sandbox"
 
 _ADDRESSES: Final = {
@@ -120,9 +122,17 @@ def resolve(option: Path | None, *, live: bool = False) -> Stack:
     stack = find_stack(option, {**process_environment, **meant}, Path.cwd())
     if stack.overridden:
         sys.stderr.write(
-            f"note: {', '.join(stack.overridden)} replace what {stack.directory} says\n"
+            f"note: {overridden_text(stack.overridden)} replace what {stack.directory} says\n"
         )
     return stack
+
+
+def overridden_text(names: Sequence[str]) -> str:
+    """The settings by name; of many the first, for who exports a sandbox's all has them all."""
+    more = len(names) - NAMED
+    if more <= 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMED])} and {more} more"
 
 
 def _find_sandbox(

@@ -8,12 +8,14 @@ import typer
 from streams.cli import terminal
 from streams.cli.database import connected
 from streams.cli.errors import FINDING, UsageProblemError
+from streams.cli.flow_read import read_flow
 from streams.cli.held import REMEDY, held_partitions
 from streams.cli.options import Dir, Json
 from streams.cli.stack import Stack, resolve
-from streams.cli.status_read import read_figures, under_way_s
+from streams.cli.status_read import read_figures
 from streams.cli.status_watch import EVERY_S, watch
-from streams.core.risk import Remark, Verdict, remarks, verdict
+from streams.core.remark import Remark
+from streams.core.risk import Verdict, remarks, verdict
 from streams.core.standing import read
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -77,7 +79,7 @@ def look(stack: Stack) -> tuple[dict[str, Any], tuple[Remark, ...], Verdict]:
     settings = stack.need("ledger_dsn")
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         figures = read_figures(ledger)
-        figures["canary_under_way_s"] = under_way_s(ledger, settings.source_dsn)
+        figures |= read_flow(stack, ledger, figures)
     known = {held["partition"] for held in figures["held"]}
     figures["held"] += [
         {"partition": held.partition, "why": held.why}
@@ -155,9 +157,33 @@ def _lines(figures: dict[str, Any]) -> list[str]:
             )
             for a in figures["audits"]
         ),
+        *_capture(figures),
         ("partitions reporting", len(figures["positions"]), _oldest_position(figures)),
     ]
     return terminal.table(("figure", "now", ""), listed)
+
+
+def _capture(figures: dict[str, Any]) -> list[tuple[str, Any, str]]:
+    capture = figures["capture"]
+    unread = {part["what"]: part["why"] for part in capture["unread"]}
+    asked = not capture["unset"] and "what is recorded" not in unread
+    return [
+        (
+            "recorded, not in the ledger",
+            capture["untold"] if asked else "?",
+            f"oldest {terminal.age(capture['untold_age_s'])}"
+            if asked and capture["untold"]
+            else "since the ledger was told last"
+            if asked
+            else unread.get("what is recorded", "TAILRACE_SOURCE_DSN is not set"),
+        ),
+        ("replication slot", capture["slot"] or "?", "capture reads it, or nothing arrives"),
+        (
+            "connector",
+            capture["connector"] or "?",
+            unread.get("the connector", "" if capture["connector"] else "not looked at"),
+        ),
+    ]
 
 
 def _oldest_position(figures: dict[str, Any]) -> str:

@@ -7,11 +7,7 @@ One document for command, console and exporter: `schemas/cli/status.json` descri
 from collections.abc import Iterable
 from typing import Any, Final
 
-import psycopg
-
-from streams.cli import terminal
-from streams.cli.database import Connection, connected, ledger_rows, row, rows
-from streams.cli.errors import UnavailableError
+from streams.cli.database import Connection, row, rows
 from streams.cli.held_records import read_held
 from streams.cli.pauses import read_pauses
 from streams.core.instant import SECOND_US, from_us, wire_text
@@ -126,22 +122,6 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
             for r in rows(ledger, "active_halts")
         ],
     }
-
-
-def under_way_s(ledger: Connection, source_dsn: str) -> float | None:
-    """Since when a canary is under way that did not come through.
-
-    None for none, and where the service's database could not be asked, which is said on stderr.
-    """
-    if not source_dsn:
-        return None
-    try:
-        with connected(source_dsn, "the service's database") as source:
-            _, age_s = canary_under_way(source, ledger_rows(ledger, "canary_ages"))
-    except (UnavailableError, psycopg.Error) as error:
-        terminal.say(f"canaries not compared with what was sent: {error}")
-        return None
-    return None if age_s is None else round(age_s, 3)
 
 
 def canary_under_way(

@@ -40,10 +40,13 @@ Read in the order of the journey:
 `rejection`: reports that take back what was recorded.
 `reconcile`: what Stripe's sums prove of amounts whose answers were lost.
 `finding`: what contradicts the ledger, in words.
+`remark`: something that needs a person.
+`capture`: whether what is recorded reaches the ledger.
 `standing`: how everything stands, in figures.
 `risk`: whether money is at risk, and what to type.
 `audit`: the proof that nothing was lost and nothing made up.
 `audit_names`: the identities behind a difference.
+`audit_units`: amounts of the registry against those that the ledger counted.
 `skipped`: which of them a person decided to go on without.
 `replay`: a log decided again, against what the ledger was told of it.
 `trial`: a rule book tried on a log, in figures.

@@ -8,15 +8,16 @@ money if nobody does anything: `critical` is lost, doubled or on no invoice soon
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import msgspec
+
+from streams.core.capture import capture_remarks
 from streams.core.instant import age_text
 from streams.core.live_meter import ABSENT, CHECKS, MEANING
+from streams.core.remark import ORDER, Remark, Severity
 from streams.core.remedy import remedy
-from streams.core.standing import Parked, Standing
-
-Severity = Literal["critical", "warning", "info"]
-ORDER: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
+from streams.core.standing import Halt, Parked, Standing
 
 HOUR_S: Final = 3_600
 FENCE_S: Final = 23 * HOUR_S
@@ -29,25 +30,7 @@ FAILURES_DOWN: Final = 3
 IDLE_S_MAX: Final = 300
 NAMED: Final = 3
 """So many tenants stand in a remark by name."""
-CANARY_AGE_S_MAX: Final = 120
-"""A canary that is longer under way says that its partition does not flow. The age of the last one
-that arrived says nothing: canaries are sent by audits and starts, not at regular times."""
 AUDIT_AGE_S_MAX: Final = 24 * HOUR_S
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """Something that needs a person."""
-
-    severity: Severity
-    name: str
-    """One word or two for rules of alerting and for tests; never changes its meaning."""
-    text: str
-    command: str
-    """What to type next."""
-
-    def __str__(self) -> str:
-        return f"{self.text}: `{self.command}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +85,30 @@ def _halts(standing: Standing) -> Iterator[Remark]:
         yield Remark(
             "critical",
             "halted",
-            f"PUBLISHING STANDS STILL: {halt.kind}, {halt.detail}",
+            f"PUBLISHING STANDS STILL: {halt_text(halt)}",
             "tailrace ledger adopt" if halt.kind == "ledger_went_back" else "tailrace audit",
         )
+
+
+def halt_text(halt: Halt) -> str:
+    """Why nothing is sent, in words where the kind is known; its detail is JSON."""
+    try:
+        seen = msgspec.json.decode(halt.detail, type=dict[str, Any])
+    except msgspec.DecodeError:
+        seen = {}
+    if halt.kind == "ledger_went_back" and {"topic", "partition", "stored", "acknowledged"} <= {
+        *seen
+    }:
+        return (
+            f"the ledger went back: of {seen['topic']} partition {seen['partition']} it holds "
+            f"records up to {seen['stored']}, and a worker was told {seen['acknowledged']}"
+        )
+    if halt.kind == "ledger_went_back" and {"attempt_id", "started_at"} <= {*seen}:
+        return (
+            f"the ledger went back: it has not attempt {seen['attempt_id']} of "
+            f"{seen['started_at']}, which a worker made"
+        )
+    return f"{halt.kind}, {halt.detail}"
 
 
 def _sink(standing: Standing) -> Iterator[Remark]:
@@ -202,11 +206,8 @@ def _held(standing: Standing) -> Iterator[Remark]:
         yield Remark("warning", "held", text, "tailrace held list")
 
 
-def _canary(standing: Standing) -> Iterator[Remark]:
-    under_way_s = standing.canary_under_way_s
-    if under_way_s is not None and under_way_s > CANARY_AGE_S_MAX:
-        text = f"a canary is under way for {age_text(under_way_s)}, so a partition does not flow"
-        yield Remark("warning", "not_flowing", text, "tailrace source guard")
+def _capture(standing: Standing) -> Iterator[Remark]:
+    yield from capture_remarks(standing.capture, standing.canary_under_way_s)
 
 
 def _parked(standing: Standing) -> Iterator[Remark]:
@@ -285,7 +286,7 @@ def _counts(standing: Standing) -> Iterator[Remark]:
 
 
 RULES: Final[tuple[Callable[[Standing], Iterator[Remark]], ...]] = (
-    _halts, _audits, _findings, _meters, _sink, _fence, _idle, _pauses, _held, _canary, _parked,
+    _halts, _audits, _findings, _meters, _sink, _fence, _idle, _pauses, _held, _capture, _parked,
     _unmapped, _counts,
 )  # fmt: skip
 """Asked in this order, which is the order of remarks of the same severity."""

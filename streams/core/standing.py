@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from streams.core.capture import Capture
+
 
 class Waiting(msgspec.Struct, frozen=True):
     """What is not settled yet."""
@@ -142,6 +144,7 @@ class Standing(msgspec.Struct, frozen=True):
     audits: tuple[Audited, ...] = ()
     positions: tuple[Position, ...] = ()
     canary_under_way_s: float | None = None
+    capture: Capture = Capture()
 
 
 def read(document: Mapping[str, Any]) -> Standing:

@@ -76,8 +76,7 @@ def _running(patient: Patient) -> Iterator[Trouble]:
         return
     stopped = seen.state in {"STOPPED", "PAUSED"}
     yield Trouble(
-        f"{patient.connector}: {seen}"
-        + (f": {masked(seen.first_trace)}" if seen.first_trace else ""),
+        f"{patient.connector}: {seen}" + (f": {masked(seen.cause)}" if seen.cause else ""),
         "what is recorded stays in the service's database, and its WAL grows",
         APPLY if stopped else Fix("shell", "tailrace connector heal"),
     )

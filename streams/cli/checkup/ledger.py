@@ -90,6 +90,9 @@ def _money(patient: Patient) -> Iterator[Trouble]:
         if remark.severity == "critical":
             why = "money is lost, doubled or on no invoice, or will be soon"
             yield Trouble(remark.text, why, Fix("shell", remark.command))
+        elif remark.name == "untold":
+            why = "what the ledger has not been told is on no invoice"
+            yield Trouble(remark.text, why, Fix("shell", "tailrace source guard"))
 
 
 def _workers(patient: Patient) -> Iterator[Trouble]:
@@ -150,5 +153,5 @@ CHECKS: Final[Iterable[Check[Patient]]] = (
     Check("customers", "every tenant with usage has a customer", _customers),
     Check("punctual", "meters make the invoices of their customers", _punctual),
     Check("workers", "every worker serves", _workers),
-    Check("money", "nothing is at risk", _money),
+    Check("money", "the ledger has every amount in time, and none twice", _money),
 )

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from streams.cli.reconcile_plan import Line, Side
+from streams.cli.reconcile_plan import Line, Side, summary
 from streams.cli.reconcile_stripe import CellKey
-from streams.core.reconcile import Figures, Settle
+from streams.core.reconcile import Figures, Settle, Wait
 
 LATE = "5 are too late for their invoice and would wait in `tailrace carry list`"
 CELL = CellKey("cus_1", "calls", 7_200, 10_800)
@@ -33,3 +33,12 @@ def test_a_cell_that_was_parted_is_settled_and_no_finding() -> None:
     assert not line.is_finding
     assert line.next_step.startswith("settled: ")
     assert "carry" in line.next_step
+
+
+def test_the_last_line_says_where_cells_that_are_not_equal_stand() -> None:
+    side = Side(Figures(0))
+    wait = Line(CELL, side, Decimal(3), Wait("its sum must stand still", None))
+    settled = Line(CELL, side, Decimal(3), Settle((), (1,), 0, 5), "settled")
+    said = summary(4, (wait, wait, settled), 0)
+    assert said == "4 cells equal · 3 not (2 wait, 1 settled) · 0 findings"
+    assert summary(1, (), 0) == "1 cells equal · 0 not · 0 findings"

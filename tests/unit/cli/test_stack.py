@@ -9,7 +9,7 @@ import pytest
 
 from streams.cli.errors import ConfigurationError
 from streams.cli.main import run
-from streams.cli.stack import find_stack, resolve
+from streams.cli.stack import find_stack, overridden_text, resolve
 from streams.settings import SettingsError
 
 FACTS = {
@@ -143,3 +143,9 @@ def test_what_sends_takes_the_word_for_it(
     said = capsys.readouterr().err
     assert "is a live key" not in said
     assert "TAILRACE_LEDGER_DSN" in said, "something else is missing"
+
+
+def test_of_many_settings_that_replace_the_sandboxs_the_first_are_named() -> None:
+    assert overridden_text(("A",)) == "A"
+    assert overridden_text(("A", "B", "C", "D")) == "A, B, C, D"
+    assert overridden_text(("A", "B", "C", "D", "E")) == "A, B, C and 2 more"

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import socket
 
+import msgspec
 import pytest
 import requests
 
+from connectors.connect_answers import ConnectorStatus
 from connectors.connect_client import ConnectClient, Waiting
 from connectors.errors import (
     ConnectorUnknownError,
@@ -204,10 +206,19 @@ def test_a_failed_task_is_visible_though_its_connector_says_running(
     fake.task_states[NAME] = "FAILED"
     status = client.status(NAME)
     assert (status.state, status.all_running, status.failed) == ("RUNNING", False, True)
-    assert status.first_trace == "java.lang.Exception: gone"
+    assert status.first_trace == status.cause == "java.lang.Exception: gone"
     client.restart_failed(NAME)
     assert fake.calls[-1].endswith("/restart?includeTasks=true&onlyFailed=true")
     assert client.status(NAME).all_running
+
+
+def test_a_cause_is_cut_and_the_trace_keeps_all_of_it() -> None:
+    line = f"ConnectException: slot is gone. Offset {'x' * 2_000}"
+    task = {"id": 0, "state": "FAILED", "trace": f"{line}\n\tat one"}
+    told = {"name": NAME, "connector": {"state": "RUNNING"}, "tasks": [task]}
+    status = msgspec.convert(told, ConnectorStatus)
+    assert status.first_trace == line
+    assert status.cause == f"{line[:240]}…"
 
 
 def test_a_connector_without_tasks_does_not_run(fake: FakeConnect, client: ConnectClient) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams.core.risk import Remark, Verdict, is_down, remarks, verdict
-from streams.core.standing import Standing, read
+from streams.core.remark import Remark
+from streams.core.risk import Verdict, halt_text, is_down, remarks, verdict
+from streams.core.standing import Halt, Standing, read
 
 HOUR_S = 3_600.0
 
@@ -137,6 +138,37 @@ DEAD = {"kind": "dead", "reason": "refused", "count": 1, "cause": "no_meter", "b
             [("warning", "not_flowing", "tailrace source guard")],
         ),
         ({"canary_under_way_s": 120.0}, []),
+        (
+            {"capture": {"untold": 9, "untold_age_s": 120.1}},
+            [("warning", "untold", "tailrace doctor")],
+        ),
+        ({"capture": {"untold": 9, "untold_age_s": 120.0, "slot": "read"}}, []),
+        (
+            {"capture": {"slot": "missing"}},
+            [("warning", "slot_missing", "tailrace source guard")],
+        ),
+        ({"capture": {"slot": "lost"}}, [("warning", "slot_lost", "tailrace source guard")]),
+        ({"capture": {"slot": "idle"}}, [("warning", "slot_idle", "tailrace source guard")]),
+        # One cause, one remark; a slot that is gone is a cause of its own.
+        (
+            {"capture": {"slot": "idle", "running": False}},
+            [("warning", "capture_down", "tailrace connector status")],
+        ),
+        (
+            {"capture": {"slot": "missing", "running": False}},
+            [
+                ("warning", "capture_down", "tailrace connector status"),
+                ("warning", "slot_missing", "tailrace source guard"),
+            ],
+        ),
+        (
+            {"capture": {"unread": [{"what": "the connector", "why": "it is away"}]}},
+            [("warning", "capture_unread", "tailrace doctor")],
+        ),
+        (
+            {"capture": {"unset": ["TAILRACE_SOURCE_DSN"]}},
+            [("info", "capture_unset", "tailrace config show")],
+        ),
         (
             {"parked": [{"kind": "review", "reason": "late", "count": 2}]},
             [("warning", "review", "tailrace review list")],
@@ -294,3 +326,25 @@ def test_a_remark_ends_with_its_command() -> None:
 
 def test_a_document_may_say_more_than_remarks_need() -> None:
     assert read({"at": "now", "waiting": {"levels_not_cut": 7}}) == Standing()
+
+
+@pytest.mark.parametrize(
+    ("detail", "expected"),
+    [
+        (
+            '{"topic": "t", "log_id": "l", "partition": 3, "stored": 5, "acknowledged": 9}',
+            "the ledger went back: of t partition 3 it holds records up to 5, and a worker was "
+            "told 9",
+        ),
+        (
+            '{"attempt_id": 7, "started_at": "2026-11-30T10:00:00+00:00"}',
+            "the ledger went back: it has not attempt 7 of 2026-11-30T10:00:00+00:00, which a "
+            "worker made",
+        ),
+        ("{}", "ledger_went_back, {}"),
+        ("torn", "ledger_went_back, torn"),
+    ],
+)
+def test_a_ledger_that_went_back_is_told_in_words(detail: str, expected: str) -> None:
+    assert halt_text(Halt("ledger_went_back", detail)) == expected
+    assert halt_text(Halt("another", detail)) == f"another, {detail}"
