@@ -280,7 +280,7 @@ class _Run:
         mine = passes[0]
         if (held := mine.held) is not None:
             where = f"partition {partition} offset {held.offset}"
-            readings = Compared(differences=[Difference("held", where, held.reason, "went on")])
+            readings = Compared(differences=[Difference("held", where, held.reason, "gone on")])
         else:
             everybody = self._tenants is None
             readings = compare_readings(mine.readings, told.sums, reach, cells=everybody)

@@ -117,4 +117,4 @@ def test_planted(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert_caught(LanesMachine, examples=300, steps=STEPS)
+    assert_caught(LanesMachine, examples=600, steps=STEPS)
