@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from streams.adapters.ledger import Ledger, open_ledger
+from streams.adapters.ledger import open_ledger
 from streams.core.live_meter import MeterFinding
 from tests.integration.cli.conftest import World, new_key
 
@@ -56,19 +57,14 @@ def test_trace_says_what_an_unmapped_tenants_usage_waits_for(world: World) -> No
     assert "no customer is mapped for the tenant: `tailrace customers map acme cus_…`" in shown.out
 
 
-async def test_trace_names_every_cause_that_holds_an_event_and_not_the_first_alone(
+def test_trace_names_every_cause_that_holds_an_event_and_not_the_first_alone(
     world: World,
 ) -> None:
     world.record("acme", "order-1", metric="exports")
     for scope in (("--meter", "exports"), ("--meter", "api_calls"), ("--tenant", "other")):
         assert world.cli("pause", *scope, "--reason", "prices", "--yes").code == 0
     assert world.cli("audit").code == 0
-    login = world.ledger.login("ledger_service", "ledger_finance")
-    async with open_ledger(world.ledger.dsn(login)) as ledger:
-        assert await ledger.rejections.claim_sweep(0.0) is not None
-        for _ in range(3):
-            await ledger.rejections.unanswered("HTTP 503", refused=False)
-        await look(ledger, MeterFinding("formula", "exports", "formula is count", "other"))
+    asyncio.run(stripe_down_and_meter_wrong(world))
     holds = trace(world, "acme", "order-1")["holds"]
     assert [(hold["cause"], hold["command"]) for hold in holds] == [
         ("unmapped", "tailrace customers map acme cus_…"),
@@ -87,11 +83,17 @@ async def test_trace_names_every_cause_that_holds_an_event_and_not_the_first_alo
     assert causes == ["meter_wrong"], "what was sent is billed wrong by it all the same"
 
 
-async def look(ledger: Ledger, *found: MeterFinding) -> None:
-    """A worker's look at Stripe's meters."""
-    name = await ledger.catalogue.claim_meters(0.0)
-    assert name is not None
-    assert await ledger.catalogue.note_meters(name, found)
+async def stripe_down_and_meter_wrong(world: World) -> None:
+    """A worker's sweeps get no answer, and its look at Stripe's meters finds another formula."""
+    login = world.ledger.login("ledger_service", "ledger_finance")
+    async with open_ledger(world.ledger.dsn(login)) as ledger:
+        assert await ledger.rejections.claim_sweep(0.0) is not None
+        for _ in range(3):
+            await ledger.rejections.unanswered("HTTP 503", refused=False)
+        name = await ledger.catalogue.claim_meters(0.0)
+        assert name is not None
+        found = MeterFinding("formula", "exports", "formula is count", "other")
+        assert await ledger.catalogue.note_meters(name, (found,))
 
 
 def test_trace_of_a_late_event_ends_in_review_and_not_in_its_neighbours_window(
