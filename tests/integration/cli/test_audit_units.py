@@ -117,10 +117,10 @@ def test_an_entry_with_another_amount_than_its_event_is_found(world: World) -> N
     in_ledger(world, 1, "meter_log")
     execute(
         world,
-        "ALTER TABLE ledger.meter_log DISABLE TRIGGER append_only",
+        "ALTER TABLE ledger.meter_log DISABLE TRIGGER erased_only",
         "UPDATE ledger.meter_log SET delta = delta + 4",
         "UPDATE ledger.uncovered SET delta = delta + 4",
-        "ALTER TABLE ledger.meter_log ENABLE TRIGGER append_only",
+        "ALTER TABLE ledger.meter_log ENABLE TRIGGER erased_only",
     )
     world.pipeline.publishing = True
     world.settled(7)
@@ -188,7 +188,7 @@ def test_a_correction_with_another_amount_is_found(world: World) -> None:
     until("the correction", lambda: world.value(world.ledger, query) == 1)
     execute(
         world,
-        "ALTER TABLE ledger.meter_log DISABLE TRIGGER append_only",
+        "ALTER TABLE ledger.meter_log DISABLE TRIGGER erased_only",
         "UPDATE ledger.meter_log SET delta = -1 WHERE kind = 'correction'",
     )
     assert differences(world) == [("correction", "acme", "api_calls", "units", 1)]
@@ -220,7 +220,7 @@ def test_an_approval_with_another_amount_than_its_item_is_found(world: World) ->
     assert world.cli("audit").code == 0
     execute(
         world,
-        "ALTER TABLE ledger.meter_log DISABLE TRIGGER append_only",
+        "ALTER TABLE ledger.meter_log DISABLE TRIGGER erased_only",
         "UPDATE ledger.meter_log SET delta = 4, reason = 'x' WHERE kind = 'approval'",
     )
     kinds = {f["kind"] for f in world.cli.json("audit", "audit", "--no-stripe")["findings"]}
