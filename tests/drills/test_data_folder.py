@@ -41,7 +41,7 @@ def test_a_folder_of_another_is_never_taken_for_ones_own(
     await_settled(own_stack, books)
     second = own_stack.start_worker("second", data_dir=first.data_dir)
     assert second.await_death() == REFUSED
-    said = second.log.read_text()
+    said = second.own_log().decode()
     assert f"{first.data_dir} is held by process {first.process.pid}" in said
     assert "give each worker its own" in said
     assert first.stop() == 0

@@ -75,7 +75,9 @@ def deaths_until(stack: LiveStack, what: str, over: Callable[[], bool]) -> int:
         )
         if outlives(worker, what, over):
             return deaths
-        assert worker.await_death() == -signal.SIGKILL, worker.log.read_text()[-3_000:]
+        assert worker.await_death() == -signal.SIGKILL, worker.own_log()[-3_000:].decode(
+            errors="replace"
+        )
     pytest.fail(f"it went on killing: {DEATHS_MAX} workers")
 
 
@@ -132,7 +134,9 @@ def test_a_record_that_is_blamed_for_other_deaths_is_sent_again_and_billed_once(
     for death in range(deaths):
         step = STEPS[death % STEPS.index("packed_produced")]
         worker = stack.start_worker("victim", crash_at=f"{step}:1", **IMPATIENT)
-        assert worker.await_death() == -signal.SIGKILL, worker.log.read_text()[-3_000:]
+        assert worker.await_death() == -signal.SIGKILL, worker.own_log()[-3_000:].decode(
+            errors="replace"
+        )
     show_pending(stack, books)
     stack.start_worker("victim", **IMPATIENT)
     until("one to be parked unread", lambda: ledger_number(stack, PARKED_UNREAD) == 1, 60)

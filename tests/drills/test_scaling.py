@@ -11,7 +11,7 @@ PART = 500
 
 
 def assigned(worker: LiveWorker) -> bool:
-    return '"assigned"' in worker.log.read_text()
+    return b'"assigned"' in worker.own_log()
 
 
 @pytest.mark.drill(name="workers-1-3-1")

@@ -63,6 +63,8 @@ class LiveWorker:
     process: subprocess.Popen[bytes]
     data_dir: Path
     log: Path
+    log_began_bytes: int = 0
+    """How long the log was when it started: what others of its name said before is not its own."""
 
     @property
     def alive(self) -> bool:
@@ -100,10 +102,14 @@ class LiveWorker:
             return False
         return True
 
+    def own_log(self) -> bytes:
+        """All that it has logged."""
+        return self.log.read_bytes()[self.log_began_bytes :]
+
     def said(self, event: str) -> list[dict[str, Any]]:
         """Its log lines of one event, the oldest first."""
         mark = f'"event": "{event}"'.encode()
-        lines = [line for line in self.log.read_bytes().splitlines() if mark in line]
+        lines = [line for line in self.own_log().splitlines() if mark in line]
         return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
 
     def await_suspension(self, deadline_s: float = 60) -> None:
@@ -175,6 +181,7 @@ class LiveStack:
             **{f"TAILRACE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         with log.open("ab") as output:
+            began_bytes = output.tell()
             process = subprocess.Popen(
                 [sys.executable, "-m", module, "worker"],
                 cwd=ROOT,
@@ -183,7 +190,7 @@ class LiveStack:
                 stderr=output,
                 start_new_session=True,
             )
-        worker = LiveWorker(process, data_dir, log)
+        worker = LiveWorker(process, data_dir, log, began_bytes)
         how = {**({"crash_at": crash_at} if crash_at else {}), **settings}
         witness.did(f"worker {worker.name} started{f' with {how}' if how else ''}")
         self.workers.append(worker)

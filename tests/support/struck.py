@@ -37,7 +37,7 @@ def struck(stack: LiveStack, name: str, step: str, number: signal.Signals) -> Li
     else:
         code = worker.await_death()
         wanted = 0 if number == signal.SIGTERM else -number
-        assert code == wanted, worker.log.read_text(encoding="utf-8")[-3_000:]
+        assert code == wanted, worker.own_log()[-3_000:].decode(errors="replace")
     return worker
 
 
