@@ -13,7 +13,16 @@ from streams.core.identity import (
     log_uuid,
 )
 from streams.core.instant import DAY_US, HOUR_US, MINUTE_US, SECOND_US, duration_us, from_us, to_us
-from streams.core.observation import Answer, MaybeSent, NotSent, Observation, cause_of, in_words
+from streams.core.observation import (
+    Answer,
+    MaybeSent,
+    NotSent,
+    Observation,
+    cause_of,
+    in_words,
+    is_refusal,
+    is_silence,
+)
 from streams.core.quantity import from_units, to_units
 
 
@@ -142,3 +151,24 @@ def test_units_read_as_decimals(units: int, scale: int, text: str) -> None:
 def test_an_observation_is_told_in_words(seen: Observation, words: str, cause: str) -> None:
     assert in_words(seen) == words
     assert cause_of(seen) == cause
+
+
+@pytest.mark.parametrize(
+    ("seen", "silence", "refusal"),
+    [
+        (Answer(200, parsed=True), False, False),
+        (Answer(400, parsed=True), False, False),
+        (Answer(403, parsed=True), False, False),
+        (Answer(429, parsed=True), False, False),
+        (Answer(499, parsed=False), False, False),
+        (Answer(401, parsed=True), True, True),
+        (Answer(500, parsed=True), True, False),
+        (Answer(503, parsed=False), True, False),
+        (NotSent("ConnectError"), True, False),
+        (MaybeSent("ReadTimeout"), True, False),
+    ],
+)
+def test_whoever_serves_nobody_here_is_silent(
+    seen: Observation, silence: bool, refusal: bool
+) -> None:
+    assert (is_silence(seen), is_refusal(seen)) == (silence, refusal)
