@@ -481,7 +481,7 @@ def test_above_the_limit_two_logins_are_needed(
     assert [(p["proposed_by"], p["units"], p["state"]) for p in listed] == [("ann", "5000", "open")]
     assert "big-1" in world.cli("correct", "list").out
     assert world.cli.json("status", "status")["waiting"]["proposals_open"] == 1
-    assert "`tailrace correct list`" in world.cli("status").err
+    assert "`tailrace correct list`" in world.cli("status").out
     person(world, monkeypatch, "ben")
     assert_done_once(world, "correct", "approve", "1", said="booked: entry")
     assert balance(world) == 5003
@@ -655,7 +655,7 @@ def test_a_full_replay_with_empty_state_changes_no_amount_and_no_decision(
         "DROP INDEX ledger.parked_identity",
         "DROP INDEX ledger.parked_identity; CREATE UNIQUE INDEX parked_identity ON ledger.parked"
         " (kind, reason, event_id, content) WHERE event_id IS NOT NULL AND state = 'open'",
-        "ALTER TABLE ledger.meter_log DISABLE TRIGGER append_only; UPDATE ledger.meter_log SET"
+        "ALTER TABLE ledger.meter_log DISABLE TRIGGER USER; UPDATE ledger.meter_log SET"
         " event_id = gen_random_uuid() WHERE kind = 'event'",
     ],
     ids=["copies are parked again", "decided items open again", "identities are forgotten"],
