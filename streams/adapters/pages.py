@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from streams.adapters.address import http_address
+
 
 class Pages:
     """Listens on one port for a few routes."""
@@ -44,7 +46,7 @@ class Pages:
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         host, port = self._runner.addresses[0][:2]
-        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.address = http_address(host, port)
         return self.address
 
     async def stop(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 import uvicorn
 
+from streams.adapters.address import http_address
 from streams.adapters.signals import on_stop
 
 BACKLOG: Final = 2048
@@ -45,7 +46,7 @@ class WebServer:
     def address(self) -> str:
         """Where it is reached, such as `http://127.0.0.1:8190`."""
         host, port = self._socket.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return http_address(host, port)
 
     async def serve(self, stop_s: int, ready: Callable[[str], None]) -> None:
         """Serves until SIGTERM or SIGINT.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from streams.adapters.address import bracketed
 from streams.adapters.web import WebServer
 from streams.cli.errors import ConfigurationError
 from streams.console.app import build
@@ -29,7 +30,7 @@ class Place:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        return name_of(_bracketed(self.host)) in LOOPBACK
+        return name_of(bracketed(self.host)) in LOOPBACK
 
 
 def serve(console: Console, place: Place, ready: Callable[[str], None]) -> None:
@@ -43,7 +44,7 @@ def serve(console: Console, place: Place, ready: Callable[[str], None]) -> None:
     Raises:
         ConfigurationError: the port is taken, or the address is not this machine's.
     """
-    names = place.names | {name_of(_bracketed(place.host))}
+    names = place.names | {name_of(bracketed(place.host))}
     try:
         server = WebServer(build(console, names), place.host, place.port)
     except OSError as error:
@@ -53,7 +54,3 @@ def serve(console: Console, place: Place, ready: Callable[[str], None]) -> None:
         ) from error
     with server:
         asyncio.run(server.serve(STOP_S, lambda address: ready(f"{address}/")))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
