@@ -4404,6 +4404,13 @@ AS $$
                   to_char(erased_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), receipt)
 $$;
 
+-- Whether that stands there already.
+CREATE FUNCTION ledger.is_erased(words text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT words ~ '^erased on \S+ \(receipt \d+\)$'
+$$;
+
 -- A record as the object it is; NULL where it is none, or cannot be read.
 CREATE FUNCTION ledger.record_object(record bytea) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -4472,7 +4479,7 @@ AS $$
            (SELECT coalesce(sum(octet_length(p.record)), 0) FROM ledger.records_of(tenant) AS p
             WHERE p.erased_receipt IS NULL),
            (SELECT count(*) FROM ledger.told_corrections(tenant) AS e
-            WHERE e.reason !~ '^erased on \S+ \(receipt \d+\)$'),
+            WHERE NOT ledger.is_erased(e.reason)),
            -- Nobody's records that have the tenant's name in them somewhere.
            (SELECT count(*) FROM ledger.parked p
             WHERE p.tenant_id IS NULL AND p.erased_receipt IS NULL
@@ -4587,7 +4594,7 @@ BEGIN
             USING ERRCODE = 'serialization_failure';
     END IF;
     UPDATE ledger.meter_log e SET reason = mark, actor = 'erased'
-    WHERE e.reason !~ '^erased on \S+ \(receipt \d+\)$'
+    WHERE NOT ledger.is_erased(e.reason)
       AND e.entry_id IN (SELECT c.entry_id FROM ledger.told_corrections(tenant) AS c);
     GET DIAGNOSTICS done = ROW_COUNT;
     IF done <> worded.entries THEN
@@ -4598,13 +4605,13 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION ledger.erased_text(bigint, timestamptz), ledger.record_object(bytea),
-    ledger.erased_record(bytea, boolean, text), ledger.records_of(text),
+REVOKE ALL ON FUNCTION ledger.erased_text(bigint, timestamptz), ledger.is_erased(text),
+    ledger.record_object(bytea), ledger.erased_record(bytea, boolean, text), ledger.records_of(text),
     ledger.told_corrections(text), ledger.erasable(text), ledger.erasure_blockers(text),
     ledger.erase_tenant_v1(text, text, bigint) FROM PUBLIC;
 GRANT SELECT ON ledger.erasure TO ledger_reader;
-GRANT EXECUTE ON FUNCTION ledger.erased_text(bigint, timestamptz), ledger.record_object(bytea),
-    ledger.records_of(text), ledger.told_corrections(text), ledger.erasable(text),
+GRANT EXECUTE ON FUNCTION ledger.erased_text(bigint, timestamptz), ledger.is_erased(text),
+    ledger.record_object(bytea), ledger.records_of(text), ledger.told_corrections(text), ledger.erasable(text),
     ledger.erasure_blockers(text)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.erase_tenant_v1(text, text, bigint) TO ledger_eraser;

@@ -1460,12 +1460,19 @@ CREATE TABLE metering.erasure (
 );
 COMMENT ON TABLE metering.erasure IS 'What was taken out of this database, for which tenant, under which receipt of the ledger';
 
+-- Whether the mark of an erasure stands where words were.
+CREATE FUNCTION metering.is_erased(words text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT words ~ '^erased on \S+ \(receipt \d+\)$'
+$$;
+
 -- Words are: attributes, the trace that a record belongs to, why a correction was made and who stands for it.
 CREATE FUNCTION metering.has_words(payload jsonb, traceparent text) RETURNS boolean
 LANGUAGE sql IMMUTABLE
 AS $$
     SELECT payload -> 'attributes' <> '{}' OR traceparent IS NOT NULL
-        OR coalesce(payload ->> 'reason' !~ '^erased on \S+ \(receipt \d+\)$', false)
+        OR coalesce(NOT metering.is_erased(payload ->> 'reason'), false)
 $$;
 
 CREATE FUNCTION metering.without_words(payload jsonb, mark text) RETURNS jsonb
@@ -1505,7 +1512,7 @@ AS $$
            (SELECT coalesce(sum(octet_length(w.payload::text) + coalesce(octet_length(w.traceparent), 0)), 0)
             FROM waiting AS w),
            (SELECT count(*) FROM metering.usage_correction AS c
-            WHERE c.tenant_id = erasable.tenant_id AND c.reason !~ '^erased on \S+ \(receipt \d+\)$'),
+            WHERE c.tenant_id = erasable.tenant_id AND NOT metering.is_erased(c.reason)),
            (SELECT count(*) FROM metering.usage_conflict AS c
             WHERE c.tenant_id = erasable.tenant_id AND metering.has_words(c.details, NULL))
 $$;
@@ -1540,7 +1547,7 @@ BEGIN
     WHERE o.payload ->> 'tenant_id' = tenant_id AND metering.has_words(o.payload, o.traceparent);
     GET DIAGNOSTICS v_outbox = ROW_COUNT;
     UPDATE metering.usage_correction AS c SET reason = v_mark, authorized_by = 'erased'
-    WHERE c.tenant_id = tenant_id AND c.reason !~ '^erased on \S+ \(receipt \d+\)$';
+    WHERE c.tenant_id = tenant_id AND NOT metering.is_erased(c.reason);
     GET DIAGNOSTICS v_corrections = ROW_COUNT;
     UPDATE metering.usage_conflict AS c SET details = metering.without_words(c.details, v_mark)
     WHERE c.tenant_id = tenant_id AND metering.has_words(c.details, NULL);

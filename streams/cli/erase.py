@@ -111,9 +111,7 @@ def _show(
     reason: str | None,
 ) -> None:  # fmt: skip
     heads = ("store", "what", "rows", "bytes", "becomes", "gone by", "why")
-    lines = [
-        (*line[:5], instant_text(line.gone_by_us), line.why) for line in plan_of(found)
-    ]  # fmt: skip
+    lines = [(*line[:5], instant_text(line.gone_by_us), line.why) for line in plan_of(found)]
     terminal.show_table(heads, lines)
     for erasure in found.erasures:
         terminal.data(receipt_text(erasure))

@@ -1,16 +1,19 @@
 """Rows of the ledger's erasures → a line and a document of each."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from streams.core.instant import wire_text
 
 
+def mark(document: Mapping[str, Any]) -> str:
+    """What the databases say in place of what was erased, from an erasure's document."""
+    return f"erased on {document['erased_at']} (receipt {document['receipt']})"
+
+
 def receipt_text(erasure: dict[str, Any]) -> str:
     """One erasure in a line."""
-    return (
-        f"erased on {wire_text(erasure['erased_us'])} (receipt {erasure['receipt']}) by "
-        f"{erasure['actor']}: {erasure['reason']}"
-    )
+    return f"{mark(receipt_document(erasure))} by {erasure['actor']}: {erasure['reason']}"
 
 
 def receipt_document(erasure: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from streams.cli.erasures import mark
 from streams.cli.statement_document import AMOUNTS
 
 _STYLE: Final = (
@@ -36,10 +37,7 @@ def html_lines(document: Mapping[str, Any]) -> Iterator[str]:
         "review + rejected + dead + doubtful, in units.</p>"
     )
     for erasure in document["erasures"]:
-        yield (
-            f"<p>What the service said of its usage was erased on {erasure['erased_at']} (receipt "
-            f"{erasure['receipt']}).</p>"
-        )
+        yield f"<p>What the service said of its usage was {mark(erasure)}.</p>"
     yield "<h2>By metric</h2>"
     yield from _table(_HEADS, document["metrics"])
     if document["windows"]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from streams.cli import terminal
+from streams.cli.erasures import mark
 from streams.cli.statement_document import AMOUNTS
 
 Document = Mapping[str, Any]
@@ -60,10 +61,7 @@ def remarks(document: Document) -> Iterator[str]:
             f"{document['registry_unread']}"
         )
     for erasure in document["erasures"]:
-        yield (
-            f"what the service said of its usage was erased on {erasure['erased_at']} (receipt "
-            f"{erasure['receipt']}): {erasure['reason']}"
-        )
+        yield f"what the service said of its usage was {mark(erasure)}: {erasure['reason']}"
     if not document["metrics"]:
         yield f"nothing was recorded for {document['tenant_id']} in {document['month']}"
     wrong = [line for line in document["windows"] if not line["foots"]]
