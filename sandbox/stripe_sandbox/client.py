@@ -39,6 +39,14 @@ class StandIn:
         body = msgspec.json.encode(fault)
         return self._answer("POST", "faults", data=body)
 
+    def faults(self, within_s: float = ORDER_WITHIN_S) -> list[Mapping[str, Any]]:
+        """Every fault that is ordered now, with how often it struck.
+
+        Raises:
+            requests.RequestException: nobody answers.
+        """
+        return list(self._answer("GET", "faults", within_s=within_s)["faults"])
+
     def clear_faults(self) -> None:
         """Ends all faults, and releases the requests that one of them holds.
 

@@ -42,8 +42,7 @@ class WatchedStandIn(StandIn):
         Raises:
             requests.RequestException: nobody answers.
         """
-        ordered = self._answer("GET", "faults")["faults"]
-        return [(str(fault["kind"]), int(fault["struck"])) for fault in ordered]
+        return [(str(fault["kind"]), int(fault["struck"])) for fault in self.faults()]
 
     def assert_all_struck(self) -> None:
         """Else a fault has passed by, and the drill shows nothing of it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -12,16 +14,12 @@ from sandbox import armed
 URL = "http://127.0.0.1:9"
 
 
-class Answered:
+def answered(*faults: dict[str, Any]) -> requests.Response:
     """What `requests` gives back."""
-
-    ok = True
-
-    def __init__(self, *faults: dict[str, Any]) -> None:
-        self.faults = list(faults)
-
-    def json(self) -> dict[str, Any]:
-        return {"faults": self.faults}
+    answer = requests.Response()
+    answer.status_code = 200
+    answer.raw = BytesIO(json.dumps({"faults": faults}).encode())
+    return answer
 
 
 OUTAGE = {"id": 1, "kind": "outage", "struck": 7, "spent": False}
@@ -45,7 +43,7 @@ OUTAGE = {"id": 1, "kind": "outage", "struck": 7, "spent": False}
 def test_faults_that_strike_still_are_named(
     faults: tuple[dict[str, Any], ...], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "get", lambda *_args, **_options: Answered(*faults))
+    monkeypatch.setattr(requests, "request", lambda *_args, **_options: answered(*faults))
     assert armed.told(URL) == said
 
 
