@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from streams.engine.partitioner import home_partition
 from tests.integration.cli.conftest import World, new_key
 from tests.integration.cli.pipeline import PARTITIONS
+from tests.support.http_server import on_loopback
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
@@ -435,14 +436,8 @@ def answering(page: str) -> Iterator[str]:
         def log_request(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with on_loopback(Handler) as address:
+        yield address
 
 
 def test_usage_at_stripe_that_the_ledger_did_not_settle_is_double(world: World) -> None:

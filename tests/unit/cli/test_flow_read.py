@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ import pytest
 
 from streams.cli.flow_read import read_flow
 from streams.cli.stack import find_stack
+from tests.support.http_server import on_loopback
 
 STATUS = {
     "name": "tailrace-outbox-sandbox",
@@ -35,15 +35,8 @@ class Connect(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def connect() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Connect)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with on_loopback(Connect) as address:
+        yield address
 
 
 def capture(folder: Path, address: str) -> dict[str, Any]:

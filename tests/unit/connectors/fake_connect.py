@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ import requests
 
 from connectors.connect_client import ConnectClient, Waiting
 from connectors.names import CONNECTOR_CLASS, ROUTER_CLASS
+from tests.support.http_server import on_loopback
 
 
 @dataclass
@@ -206,15 +207,8 @@ def serving(fake: FakeConnect) -> Iterator[str]:
 
         do_GET = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815  http.server's names
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with on_loopback(Handler) as address:
+        yield address
 
 
 @contextmanager
