@@ -36,7 +36,7 @@ from streams.core.catalogue import MeterVersion
 from streams.core.instant import HOUR_US, MINUTE_US
 from tests.bench.output import say
 from tests.bench.process_tree import postmaster, usage
-from tests.bench.summary import FOLDER, Goal, put, put_sizes, spread
+from tests.bench.summary import FOLDER, Goal, put_sizes, spread, tell
 from tests.support.postgres import Database, running_server
 
 if TYPE_CHECKING:
@@ -161,11 +161,9 @@ def main(arguments: Sequence[str]) -> int:
                 server.drop(database)
                 say(runs[-1].line())
     reached = goals(runs)
-    put(reached, asked.out)
     free = [run.events / run.spent.seconds for run in runs if run.limit is None]
     put_sizes({"publish_per_s": median(free)} if free else {}, asked.out)
-    for goal in reached.values():
-        say(f"{goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'}")
+    tell(reached, asked.out)
     return int(any(run.wrong for run in runs))
 
 

@@ -27,7 +27,7 @@ from streams.core.fact import Applied, EventFact, FactBatch, Series
 from streams.core.instant import HOUR_US, MINUTE_US
 from tests.bench.output import say
 from tests.bench.process_tree import postmaster, usage
-from tests.bench.summary import FOLDER, Goal, put, put_sizes, spread
+from tests.bench.summary import FOLDER, Goal, put_sizes, spread, tell
 from tests.support.postgres import Database, running_server
 
 if TYPE_CHECKING:
@@ -239,10 +239,8 @@ def main(arguments: Sequence[str]) -> int:
             server.drop(database)
             say(rounds[-1].line())
     reached = goals(rounds)
-    put(reached, asked.out)
     put_sizes({"fact_us": median(r.batched_us for r in rounds)}, asked.out)
-    for name, goal in reached.items():
-        say(f"{name}: {goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'} {goal.why}")
+    tell(reached, asked.out)
     return int(any(r.wrong for r in rounds))
 
 

@@ -26,9 +26,8 @@ from sandbox.stripe_sandbox.client import StandIn
 from streams.adapters.clock import SystemClock
 from streams.settings import Settings
 from tests.bench.hops import hops_ms
-from tests.bench.output import say
 from tests.bench.process_tree import usage
-from tests.bench.summary import FOLDER, Goal, put, put_sizes
+from tests.bench.summary import FOLDER, Goal, put_sizes, tell
 from tests.support.live import LiveStack, live_stack
 from tests.support.waiting import NotInTimeError, until
 
@@ -251,11 +250,9 @@ def main(arguments: Sequence[str]) -> int:
         record_ms, insert_ms = calls(stack, asked.calls)
         load = loaded(stack, asked.rate, asked.seconds, asked.tenants, asked.chunk_wait_ms)
     reached = goals(load, asked.rate, record_ms, insert_ms)
-    put(reached, asked.out)
     p50, p99 = median(load.latencies_ms), percentile(load.latencies_ms, 99)
     put_sizes({"accepted_p50_ms": p50, "accepted_p99_ms": p99}, asked.out)
-    for name, goal in reached.items():
-        say(f"{name}: {goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'} {goal.why}")
+    tell(reached, asked.out)
     return int(bool(load.wrong))
 
 

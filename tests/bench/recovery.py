@@ -27,7 +27,7 @@ from tests.bench.hottest import shares
 from tests.bench.oracle import Tally, differences, tally
 from tests.bench.output import say
 from tests.bench.stack import PARTITIONS, ROOT, BenchError, Stack, running
-from tests.bench.summary import FOLDER, Goal, put, put_sizes, spread
+from tests.bench.summary import FOLDER, Goal, put_sizes, spread, tell
 from tests.bench.workload import Message, Shape, messages
 
 if TYPE_CHECKING:
@@ -222,10 +222,8 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     shutil.rmtree(folder)
     reached = goals(found)
-    put(reached, asked.out)
     put_sizes(sizes(found), asked.out)
-    for name, goal in reached.items():
-        say(f"{name}: {goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'} {goal.why}")
+    tell(reached, asked.out)
     return int(bool(found.wrong))
 
 

@@ -35,7 +35,7 @@ from tests.bench.oracle import Tally, differences, tally
 from tests.bench.output import say
 from tests.bench.replayed import Replay, replay
 from tests.bench.stack import PARTITIONS, BenchError, Stack, running
-from tests.bench.summary import FOLDER, Goal, put, put_sizes, spread
+from tests.bench.summary import FOLDER, Goal, put_sizes, spread, tell
 from tests.bench.workload import Message, Shape, messages
 
 if TYPE_CHECKING:
@@ -209,12 +209,9 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     shutil.rmtree(folder)
     reached = goals(runs, {count: control(count) for count in WORKERS})
-    put(reached, asked.out)
     replays = [r.replay.rate for r in runs if r.replay is not None]
     put_sizes({"replay_per_cpu_s": median(replays)}, asked.out)
-    for name, goal in reached.items():
-        said = {True: "met", False: "MISSED", None: "not run"}[goal.met]
-        say(f"{name}: {goal.goal}: {goal.figure} {said}; {goal.why}")
+    tell(reached, asked.out)
     return int(any(r.wrong or (r.replay is not None and r.replay.wrong) for r in runs))
 
 

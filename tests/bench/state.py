@@ -36,7 +36,7 @@ from streams.engine.table import PartitionTable, open_table
 from streams.engine.table_core import FAMILIES
 from tests.bench.costs import COPY, LOOK_UP, SETTLE, Cost, Meter, cost
 from tests.bench.output import say
-from tests.bench.summary import FOLDER, Goal, put, put_sizes
+from tests.bench.summary import FOLDER, Goal, put_sizes, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -281,11 +281,9 @@ def main(arguments: Sequence[str]) -> int:
         began_s = time.monotonic()
         stored = fill(Path(folder), asked.ids, asked.generations)
     reached = goals(stored)
-    put(reached, asked.out)
     put_sizes({"state_bytes_an_id": stored.bytes_an_id}, asked.out)
     say(f"state  took {time.monotonic() - began_s:.0f} s")
-    for name, goal in reached.items():
-        say(f"{name}: {goal.goal}: {goal.figure} {'met' if goal.met else 'MISSED'}")
+    tell(reached, asked.out)
     return int(stored.answers != Answers())
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tests.bench.output import say
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -36,6 +38,14 @@ class Goal(msgspec.Struct, frozen=True):
 def put(entries: Mapping[str, Goal], folder: Path = FOLDER) -> None:
     """Writes entries beside those of other benchmarks; an entry of the same name is replaced."""
     _write(folder / SUMMARY, {**load(folder), **entries})
+
+
+def tell(reached: Mapping[str, Goal], folder: Path = FOLDER) -> None:
+    """Writes what a benchmark reached, and says it: by each goal a line."""
+    put(reached, folder)
+    for name, goal in reached.items():
+        said = {True: "met", False: "MISSED", None: "not run"}[goal.met]
+        say(f"{name}: {goal.goal}: {goal.figure} {said}{f'; {goal.why}' if goal.why else ''}")
 
 
 def load(folder: Path = FOLDER) -> dict[str, Goal]:
