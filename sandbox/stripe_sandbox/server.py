@@ -50,9 +50,8 @@ class Api:
             if early is not None:
                 return early
         begun = self.engine.begin(request, self.clock())
-        if not isinstance(begun, Execution):
-            return self._answer(begun, request)
-        reply = await self._execute(begun, fault)
+        # What it knew already is an answer like any other, and is lost like any other.
+        reply = await self._execute(begun, fault) if isinstance(begun, Execution) else begun
         if fault is None:
             return self._answer(reply, request)
         return await self._strike_after(http, fault, reply, request)

@@ -175,6 +175,15 @@ async def test_each_fault_is_seen_for_what_it_proves(
     assert answer(200)(await once(sink, frozen(2)))
 
 
+async def test_an_answer_is_lost_of_what_was_recorded_before_as_well(
+    service: Service, sink: StripeSink
+) -> None:
+    assert answer(200)(await once(sink, frozen()))
+    await order(service, kind="drop_after", count=1)
+    assert broken(await once(sink, frozen()))
+    assert counted(service) == 1
+
+
 async def test_a_slow_answer_is_a_timeout_although_it_is_recorded(
     service: Service, sink: StripeSink
 ) -> None:

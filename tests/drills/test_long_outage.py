@@ -63,7 +63,10 @@ def test_26_hours_without_stripe(shifted: tuple[LiveStack, NativeStack]) -> None
     everything = sum(units for _, units in books.windows.values())
     # The breaker opens soon, and its probes may meet what was recorded already.
     until(
-        lambda: f"all to wait and some answers to be lost; {len(stack.stand_in.oracle())} are",
+        lambda: (
+            f"all {everything} units to wait, {pending(stack, books)} do: {states(stack)};"
+            f" and some answers to be lost, {len(stack.stand_in.oracle())} are"
+        ),
         lambda: pending(stack, books) == everything and len(stack.stand_in.oracle()) >= 3,
         90,
     )
