@@ -39,6 +39,19 @@ AS $$
                      WHERE c.tenant_id = subject AND c.customer = pause_concerns.customer) END
 $$;
 
+-- The same of an amount that has no lane yet, because its tenant has no customer.
+CREATE FUNCTION ledger.pause_awaits(scope text, subject text, tenant_id text, metric text)
+RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE scope
+        WHEN 'all' THEN true
+        WHEN 'meter' THEN EXISTS (SELECT FROM ledger.meter_version v JOIN ledger.meter_version w
+                                      ON w.event_name = v.event_name
+                                  WHERE v.metric = pause_awaits.metric AND w.metric = subject)
+        ELSE tenant_id = subject END
+$$;
+
 CREATE FUNCTION ledger.is_paused(customer text, event_name text) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$
@@ -355,7 +368,8 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION ledger.name_skipped_v1(json, text, text),
-    ledger.settle_many_v1(json), ledger.pause_concerns(text, text, text, text), ledger.is_paused(text, text),
+    ledger.settle_many_v1(json), ledger.pause_concerns(text, text, text, text),
+    ledger.pause_awaits(text, text, text, text), ledger.is_paused(text, text),
     ledger.pause_v1(text, text, text, text), ledger.resume_v1(text, text, text, text),
     ledger.skip_record_v1(integer, bigint, text, text)
     FROM PUBLIC;
@@ -364,7 +378,7 @@ GRANT SELECT ON ledger.pause, ledger.held_record, ledger.skip, ledger.skip_name
 GRANT INSERT ON ledger.held_record TO ledger_service;
 GRANT UPDATE (reason, worker, seen_at) ON ledger.held_record TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.pause_concerns(text, text, text, text),
-    ledger.is_paused(text, text)
+    ledger.pause_awaits(text, text, text, text), ledger.is_paused(text, text)
     TO ledger_reader;
 GRANT EXECUTE ON FUNCTION ledger.settle_many_v1(json) TO ledger_service;
 GRANT EXECUTE ON FUNCTION ledger.pause_v1(text, text, text, text),

@@ -29,14 +29,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(u.delta), 0) AS units
     FROM ledger.uncovered u JOIN ledger.meter_log e USING (entry_id)
-    WHERE u.lane_id IS NULL
-      AND CASE p.scope
-          WHEN 'all' THEN true
-          WHEN 'tenant' THEN e.tenant_id = p.subject
-          -- As `pause_concerns` has it: a meter is paused by the names it ever had.
-          ELSE EXISTS (SELECT FROM ledger.meter_version v JOIN ledger.meter_version w
-                           ON w.event_name = v.event_name
-                       WHERE v.metric = e.metric AND w.metric = p.subject) END) AS n
+    WHERE u.lane_id IS NULL AND ledger.pause_awaits(p.scope, p.subject, e.tenant_id, e.metric)) AS n
 WHERE p.resumed_at IS NULL
 ORDER BY p.paused_at, p.pause_id;
 

@@ -578,10 +578,7 @@ WHERE p.resumed_at IS NULL
   AND CASE WHEN EXISTS (SELECT FROM lanes)
       THEN EXISTS (SELECT FROM lanes l
                    WHERE ledger.pause_concerns(p.scope, p.subject, l.customer, l.event_name))
-      ELSE p.scope = 'all' OR (p.scope = 'tenant' AND p.subject = %(tenant_id)s)
-        OR (p.scope = 'meter' AND EXISTS (
-            SELECT FROM ledger.meter_version v JOIN ledger.meter_version w USING (event_name)
-            WHERE v.metric = %(metric)s AND w.metric = p.subject)) END
+      ELSE ledger.pause_awaits(p.scope, p.subject, %(tenant_id)s, %(metric)s) END
 ORDER BY p.paused_at, p.pause_id;
 
 -- name: trace_dead
