@@ -35,18 +35,19 @@ class ClockError(Exception):
 
 
 def parse_offset(text: str) -> int:
-    """Seconds of an offset such as `+26h`, `+90s`, `-5m` or `0`.
+    """Seconds of an offset such as `+26h`, `+28h30m`, `-90s` or `0`.
 
     Raises:
         UsageProblemError: The text has another form.
     """
     if text.strip() == "0":
         return 0
-    match = re.fullmatch(r"([+-])(\d{1,9})([smhd])", text.strip())
+    match = re.fullmatch(r"([+-])((?:\d{1,9}[smhd])+)", text.strip())
     if match is None:
-        message = f"offset {text!r}: expected a sign, a number and s, m, h or d"
-        raise UsageProblemError(message, fix="write it as +26h, -90s, +2d, or 0")
-    seconds = int(match[2]) * UNITS_S[match[3]]
+        message = f"offset {text!r}: expected a sign, then numbers with s, m, h or d"
+        raise UsageProblemError(message, fix="write it as +26h, +28h30m, -90s, +2d, or 0")
+    parts = re.findall(r"(\d+)([smhd])", match[2])
+    seconds = sum(int(number) * UNITS_S[unit] for number, unit in parts)
     return -seconds if match[1] == "-" else seconds
 
 

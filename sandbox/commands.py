@@ -139,7 +139,8 @@ def status(
 @app.command("clock")
 def shift(
     offset: Annotated[
-        str | None, typer.Argument(help="+26h, +90s, -5m, +2d, or 0. Without it: show the offset.")
+        str | None,
+        typer.Argument(help="+26h, +28h30m, -5m, +2d, or 0. Without it: show the offset."),
     ] = None,
     directory: Dir = None,
 ) -> None:

@@ -378,7 +378,8 @@ SELECT ledger.us(greatest((SELECT max(finished_at) FROM last WHERE answered),
 -- name: status_parked
 -- Open items by kind, reason, what ended a request or the field that a record broke, and meter.
 SELECT kind, reason, metric, count(*)::bigint AS count, ledger.us(min(parked_at)) AS oldest_us,
-       cause, outcome, min(rule) AS rule, coalesce(cause = code, false) AS by_code
+       cause, outcome, min(rule) AS rule, count(DISTINCT rule)::integer AS rules,
+       coalesce(cause = code, false) AS by_code
 FROM (SELECT p.kind, p.reason, p.metric, p.parked_at, a.code, a.outcome,
              CASE WHEN p.kind = 'dead'
                   THEN coalesce(p.detail -> 'rejections' -> -1 ->> 'code', a.code,

@@ -20,6 +20,7 @@ from streams.cli.errors import ConfigurationError
 from streams.settings import FILE_NAME, PREFIX, Settings, load, read_file
 
 SANDBOX_FILE: Final = "sandbox.json"
+SANDBOX_CLOCK: Final = "clock"
 NAMED: Final = 3
 """So many settings stand in a note by name."""
 STAND_IN_KEY: Final = "sk_test_sandbox"
@@ -52,6 +53,11 @@ class Stack:
     def is_sandbox(self) -> bool:
         """Whether a sandbox was found."""
         return self.directory is not None
+
+    @property
+    def has_own_clock(self) -> bool:
+        """Whether its parts run on a clock that the sandbox shifts."""
+        return self.directory is not None and (self.directory / SANDBOX_CLOCK).exists()
 
     def admin_dsn(self, schema: str) -> str:
         """The superuser's way into a sandbox's database, else the one the settings know."""

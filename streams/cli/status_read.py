@@ -13,7 +13,9 @@ from streams.cli.pauses import read_pauses
 from streams.core.instant import SECOND_US, from_us, wire_text
 from streams.core.observation import KeptBack
 
-PARKED: Final = ("kind", "reason", "count", "cause", "by_code", "outcome", "rule", "metric")
+PARKED: Final = (
+    "kind", "reason", "count", "cause", "by_code", "outcome", "rule", "rules", "metric",
+)  # fmt: skip
 
 
 def read_figures(ledger: Connection) -> dict[str, Any]:

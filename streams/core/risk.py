@@ -222,6 +222,8 @@ def _review(item: Parked) -> Remark:
 
 def _dead(item: Parked) -> Remark:
     why = item.rule or item.cause
+    if item.rules > 1:
+        why = f"{why}, and {item.rules - 1} other {'rule' if item.rules == 2 else 'rules'}"
     text = f"{item.count} dead{_of(item)}, {item.reason}{f' ({why})' if why else ''}"
     ends = remedy(item.reason, item.cause, item.outcome)
     # Offered where the redrive ends it once its remedy is done, and nothing has to be proven.

@@ -65,7 +65,9 @@ class Parked(msgspec.Struct, frozen=True):
     outcome: str | None = None
     """How the last attempt of a request ended."""
     rule: str | None = None
-    """The rule that a record broke."""
+    """The rule that a record broke; one of them where there are several."""
+    rules: int = 0
+    """How many rules were broken by them."""
     metric: str | None = None
     """None where they are of several, or of none that is known."""
 

@@ -515,6 +515,19 @@ def test_a_clock_that_is_off_is_named(
     assert ward.check(check)["state"] == "ok"
 
 
+def test_a_sandbox_that_shifts_its_clock_is_told_how_to_end_that(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = SystemClock.now_us
+    monkeypatch.setattr(SystemClock, "now_us", lambda clock: right(clock) - 5_000_000)
+    offset = ward.cli.directory / "clock"
+    for advice in ("sudo chronyc ", "tailrace sandbox clock 0  # "):
+        (trouble,) = ward.check("clock-ledger")["troubles"]
+        assert trouble["fix"]["paste"].startswith(advice)
+        offset.write_bytes(bytes(8))
+    offset.unlink()
+
+
 def test_another_program_s_folder_and_a_full_disk_are_named(
     ward: Ward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -230,6 +230,9 @@ def test_a_dead_letter_names_meter_cause_and_what_ends_it() -> None:
     }  # fmt: skip
     (record,) = remarks(standing(parked=[malformed]))
     assert record.text.startswith("1 dead, malformed (not a decimal string): mend its producer")
+    for rules, said in ((2, "and 1 other rule"), (4, "and 3 other rules")):
+        (record,) = remarks(standing(parked=[{**malformed, "count": 9, "rules": rules}]))
+        assert record.text.startswith(f"9 dead, malformed (not a decimal string, {said}): mend")
     (bare,) = remarks(standing(parked=[{"kind": "dead", "reason": "ambiguous", "count": 2}]))
     assert bare.text.startswith("2 dead, ambiguous: Stripe may hold it")
 

@@ -19,6 +19,8 @@ DAY_S = 86_400
         ("+26h", 93_600),
         ("+90s", 90),
         ("-5m", -300),
+        ("+28h30m", 102_600),
+        ("-1d2h3m4s", -93_784),
         ("+2d", 172_800),
         ("0", 0),
         (" +1s ", 1),
@@ -28,9 +30,11 @@ def test_offsets_have_a_sign_and_a_unit(text: str, seconds: int) -> None:
     assert parse_offset(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["26h", "+26", "+h", "+1.5h", "+26 h", "+26H", "", "+-1s"])
+@pytest.mark.parametrize(
+    "text", ["26h", "+26", "+h", "+1.5h", "+26 h", "+26H", "", "+-1s", "+1h+2m", "+1h30"]
+)
 def test_other_forms_are_refused_with_the_form(text: str) -> None:
-    with pytest.raises(UsageProblemError, match=r"expected a sign, a number and s, m, h or d"):
+    with pytest.raises(UsageProblemError, match=r"expected a sign, then numbers with s, m, h or d"):
         parse_offset(text)
 
 
