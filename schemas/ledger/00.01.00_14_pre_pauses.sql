@@ -287,6 +287,40 @@ BEGIN
 END
 $$;
 
+-- A skip comes again with the dead letter that it made: a ledger that was restored from before the
+-- decision is told both, so that audits, replays and names of skipped records find it as it was.
+CREATE FUNCTION ledger.keep_told_skip() RETURNS trigger
+LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    told jsonb := NEW.detail -> 'skip';
+    written bigint;
+BEGIN
+    IF EXISTS (SELECT FROM ledger.skip s WHERE s.log_id = NEW.log_id
+               AND s.partition = NEW.partition AND s.record_offset = NEW.record_offset) THEN
+        RETURN NEW;
+    END IF;
+    INSERT INTO ledger.held_record (log_id, partition, record_offset, fingerprint, reason,
+                                    record_bytes, worker)
+    VALUES (NEW.log_id, NEW.partition, NEW.record_offset, told ->> 'fingerprint',
+            'it was held before this ledger was restored', (told ->> 'record_bytes')::bigint,
+            session_user)
+    ON CONFLICT DO NOTHING;
+    INSERT INTO ledger.audit_log (action, subject, actor, detail)
+    VALUES ('skip_told_again', format('%s[%s]@%s', NEW.log_id, NEW.partition, NEW.record_offset),
+            session_user, told)
+    RETURNING audit_id INTO written;
+    INSERT INTO ledger.skip (log_id, partition, record_offset, fingerprint, reason, actor, receipt)
+    VALUES (NEW.log_id, NEW.partition, NEW.record_offset, told ->> 'fingerprint',
+            told ->> 'reason', told ->> 'actor', written);
+    RETURN NEW;
+END
+$$;
+-- Before, because a copy of an item that is there already makes no row.
+CREATE TRIGGER keep_told_skip BEFORE INSERT ON ledger.parked
+    FOR EACH ROW WHEN (NEW.detail ? 'skip') EXECUTE FUNCTION ledger.keep_told_skip();
+
 -- Which recorded usage a skipped record was, where the record itself does not say it so that it got
 -- a verdict: a person's word, after an audit found nothing else of that identity. Not billed, and
 -- not lost any more; it stands for ever.

@@ -43,7 +43,8 @@ def skip_of(record: SourceRecord, skips: Skips) -> Skip | None:
 
 def skipped(skip: Skip) -> Dead:
     """What a skip says of its record."""
-    return Dead(f"skipped by {skip.actor} (receipt {skip.receipt}): {skip.reason}", "$")
+    said = f"skipped by {skip.actor} (receipt {skip.receipt}): {skip.reason}"
+    return Dead(said, "$", skip=skip)
 
 
 def first_identity(content: Decoded | None, known: Container[bytes]) -> UsageEvent | None:

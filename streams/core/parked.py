@@ -30,12 +30,23 @@ def review_item(record: SourceRecord, event: UsageEvent, verdict: Review) -> Par
 
 
 def dead_item(record: SourceRecord, event: UsageEvent | None, verdict: Dead) -> ParkedFact:
-    """An item that cannot be used as it stands; `event` is None where it could not be read."""
-    detail = {
+    """An item that cannot be used as it stands; `event` is None where it could not be read.
+
+    A decision goes with its item: a ledger that was restored from before both is told both.
+    """
+    detail: dict[str, Any] = {
         "rule": verdict.reason,
         "path": verdict.path,
         "sha256": sha256(record.value or b"").hexdigest(),
     }
+    if (skip := verdict.skip) is not None:
+        detail["skip"] = {
+            "fingerprint": skip.fingerprint,
+            "reason": skip.reason,
+            "actor": skip.actor,
+            "receipt": skip.receipt,
+            "record_bytes": len(record.value or b""),
+        }
     return ParkedFact(
         kind="dead",
         reason=verdict.kind,

@@ -13,6 +13,7 @@ from streams.core.catalogue import EARLY_MAX_US, Catalogue, MeterVersion, TooFre
 from streams.core.event import UsageEvent
 from streams.core.fact import ReviewReason, Series
 from streams.core.instant import HOUR_US, over_text, span_text
+from streams.core.orders import Skip
 from streams.core.quantity import UNITS_LIMIT, to_units
 from streams.core.window import window_start_us
 
@@ -47,6 +48,8 @@ class Dead(msgspec.Struct, frozen=True, gc=False):
     reason: str
     path: str
     kind: DeadKind = "malformed"
+    skip: Skip | None = None
+    """The decision of which this is the outcome."""
 
 
 class AwaitCatalogue(msgspec.Struct, frozen=True, gc=False):

@@ -193,6 +193,57 @@ async def test_a_decision_to_skip_stands_for_ever(world: World) -> None:
         world.rows("DELETE FROM ledger.skip RETURNING 1")
 
 
+async def told_again(world: World, event: str | None) -> Any:
+    """A ledger that was restored hears of a dead letter that somebody had decided on."""
+    decision = {
+        "fingerprint": HELD.fingerprint, "reason": "broken", "actor": "ann", "receipt": 912,
+        "record_bytes": HELD.record_bytes,
+    }  # fmt: skip
+    letter = world.parked(
+        event, kind="dead", reason="malformed", offset=HELD.offset,
+        detail=json.dumps({"rule": "skipped by ann (receipt 912): broken", "skip": decision}),
+    )  # fmt: skip
+    await world.tell(parked=(letter,))
+    return letter
+
+
+@pytest.mark.parametrize("event", ["a", None])
+async def test_a_restored_ledger_is_told_the_decision_with_its_dead_letter(
+    event: str | None, world: World
+) -> None:
+    await told_again(world, event)
+    [(log, partition, offset, fingerprint, reason, actor, receipt)] = skips(world)
+    assert (log, partition, offset, fingerprint) == (LOG, 3, HELD.offset, HELD.fingerprint)
+    assert (reason, actor) == ("broken", "ann")
+    noted = "SELECT action, subject, detail ->> 'receipt' FROM ledger.audit_log WHERE audit_id = %s"
+    assert world.rows(noted, receipt) == [("skip_told_again", f"{LOG}[3]@{HELD.offset}", "912")]
+    assert (await world.ledger.orders()).skips_record(HELD)
+    assert skip(world)[:3] == (False, receipt, "ann")
+    if event is None:
+        assert name(world, receipt)[0]
+
+
+async def test_a_decision_that_is_there_is_not_told_again(world: World) -> None:
+    await world.ledger.report_held(HELD, "w1")
+    receipt = skip(world)[1]
+    await told_again(world, "a")
+    assert [line[-1] for line in skips(world)] == [receipt]
+
+
+async def test_the_decision_on_a_copy_comes_again_although_its_item_is_there(world: World) -> None:
+    letter = await told_again(world, "a")
+    await world.tell(parked=(replace(letter, offset=41),))
+    assert [line[2] for line in skips(world)] == [HELD.offset, 41]
+    assert world.value("SELECT count(*) FROM ledger.parked") == 1
+
+
+def skips(world: World) -> list[tuple[Any, ...]]:
+    return world.rows(
+        "SELECT log_id::text, partition, record_offset, fingerprint, reason, actor, receipt"
+        " FROM ledger.skip ORDER BY receipt"
+    )
+
+
 def name(world: World, receipt: int, event: str = "a", **changes: Any) -> Any:
     named = {
         "receipt": receipt, "source": "sandbox", "minute_us": 60_000_000, "kind": "usage",

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +52,12 @@ def test_a_skipped_record_is_dead_with_its_bytes_and_the_rest_goes_on() -> None:
     [(offset, fact)] = decided.facts
     assert offset == 1
     assert fact.record == records[1].value  # type: ignore[union-attr]  # a parked fact
-    assert "skipped by ann (receipt 12): a test" in fact.detail  # type: ignore[union-attr]
+    detail = msgspec.json.decode(fact.detail)  # type: ignore[union-attr]
+    assert detail["rule"] == "skipped by ann (receipt 12): a test"
+    assert detail["skip"] == {
+        "fingerprint": skip.fingerprint, "reason": "a test", "actor": "ann", "receipt": 12,
+        "record_bytes": len(records[1].value or b""),
+    }  # fmt: skip
     assert len(decided.dead_letter) == 1
 
 
