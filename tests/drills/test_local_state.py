@@ -59,15 +59,15 @@ def with_files(stack: LiveStack, name: str, seed: int) -> tuple[LiveWorker, Book
     await_settled(stack, books)
     assert first.stop() == 0
     worker = stack.start_worker(name)
-    serving(worker, times=2)
+    serving(worker)
     return worker, books
 
 
-def serving(worker: LiveWorker, *, times: int = 1) -> None:
-    """Waits until it has read the state of every partition, for so many starts."""
+def serving(worker: LiveWorker) -> None:
+    """Waits until it has read the state of every partition since its start."""
     until(
         lambda: f"12 partitions to be read; {len(worker.said('recovered'))} were",
-        lambda: len(worker.said("recovered")) >= 12 * times,
+        lambda: len(worker.said("recovered")) >= 12,
         60,
     )
 
@@ -97,9 +97,7 @@ def test_deleted_state_is_rebuilt_from_the_packed_log(stack: LiveStack, when: st
         assert worker.stop() == 0
     assert not list(tables(worker).glob("*/CURRENT"))
     show_pending(stack, books)
-    before = len(worker.said("recovered"))
-    stack.start_worker(worker.name)
-    serving(worker, times=before // 12 + 1)
+    serving(stack.start_worker(worker.name))
     stack.stand_in.clear_faults()
     assert_exact_at_the_end(stack, books)
 
