@@ -247,9 +247,9 @@ class Service:
         """Asked each time: a restored ledger would have amounts sent that Stripe has already."""
         parts = self._running
         memories = memories_of(parts.feeder.tables.values())
-        if not (parts.feeder.serving and memories):  # against no state every ledger would pass
+        serves = parts.feeder.serving and memories  # against no state every ledger would pass
+        if not (serves and parts.attempts.catch_up(parts.feeder)):
             return False
-        parts.attempts.learn(parts.feeder.notes or ())
         # Both, so that whoever adopts sees all that is missing.
         return all([await parts.attempts.stands(), await parts.facts.check(memories)])
 

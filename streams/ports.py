@@ -1,6 +1,6 @@
 """Ports: what the agents need of the world, one protocol each; adapters implement them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from streams.core.billing import CarryPass, Payer
@@ -144,9 +144,18 @@ class AttemptLedger(LaneLedger, Protocol):
     """The same, and whether it still has what it once lent."""
 
     async def claim(
-        self, worker: str, limit: int, lease_s: int, last: LastAttempt | None = None
+        self,
+        worker: str,
+        limit: int,
+        lease_s: int,
+        last: LastAttempt | None = None,
+        in_touch: Callable[[], bool] | None = None,
     ) -> Sequence[Claim]:
-        """Lends nothing where it lacks this attempt, and halts publishing."""
+        """Lends nothing where it lacks this attempt, and halts publishing.
+
+        Nothing either where the worker is not `in_touch`, asked once the ledger has answered within
+        the transaction of the claim: whatever put it back later ends that transaction.
+        """
         ...
 
     async def attempt_stands(self, last: LastAttempt | None) -> Standing:

@@ -93,7 +93,12 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     )
     book = CatalogueBook(ledger, clock, settings.horizon_h * HOUR_US)
     holds = Holds(ledger, clock, name)
-    attempts = AttemptMemory(ledger, AttemptFile(Path(settings.data_dir)))
+    attempts = AttemptMemory(
+        ledger,
+        AttemptFile(Path(settings.data_dir)),
+        clock.elapsed_s,
+        settings.publish_interval_ms / 1_000,
+    )
     admitter = Admitter(
         book, _outputs(settings), packed_log, clock, home_of(settings.partitions), holds.note
     )

@@ -3,7 +3,7 @@
 `Ledger` is what agents and commands hold; it is both their `FactsLedger` and their `AttemptLedger`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from streams.adapters.ledger_audit import LedgerAudit
@@ -74,10 +74,15 @@ class Ledger:
         return await self.publishing.cut_entries(limit)
 
     async def claim(
-        self, worker: str, limit: int, lease_s: int, last: LastAttempt | None = None
+        self,
+        worker: str,
+        limit: int,
+        lease_s: int,
+        last: LastAttempt | None = None,
+        in_touch: Callable[[], bool] | None = None,
     ) -> list[Claim]:
         """See `LedgerPublishing.claim`."""
-        return await self.publishing.claim(worker, limit, lease_s, last)
+        return await self.publishing.claim(worker, limit, lease_s, last, in_touch)
 
     async def attempt_stands(self, last: LastAttempt | None) -> Standing:
         """See `LedgerPublishing.attempt_stands`."""

@@ -5,7 +5,7 @@ entries, the attempts are written, the lanes are lent. Nobody else can send for 
 lease ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,12 @@ class LedgerPublishing:
         )
 
     async def claim(
-        self, worker: str, limit: int, lease_s: int, last: LastAttempt | None = None
+        self,
+        worker: str,
+        limit: int,
+        lease_s: int,
+        last: LastAttempt | None = None,
+        in_touch: Callable[[], bool] | None = None,
     ) -> list[Claim]:
         """Lends at most `limit` lanes until `lease_s` from now, each with its attempt written.
 
@@ -93,6 +98,8 @@ class LedgerPublishing:
             last: an attempt that this ledger has to have: where it lacks it publishing is halted,
                 in the transaction of the claim. Between a question of its own and the claim the
                 ledger could be put back.
+            in_touch: whether the worker knows all attempts; none is lent else. Asked after this
+                ledger's first answer within the transaction, which ends with the ledger.
 
         Raises:
             LedgerUnavailableError: no answer. If the claim was kept all the same, its lanes return
@@ -100,7 +107,9 @@ class LedgerPublishing:
         """
 
         async def stand_and_claim(conn: Connection) -> list[Claim]:
-            if last is not None and not (await self._standing(conn, last)).stands:
+            if not (await self._standing(conn, last)).stands:
+                return []
+            if in_touch is not None and not in_touch():
                 return []
             return await self._claim(conn, worker, limit, lease_s)
 

@@ -33,6 +33,8 @@ class Assigned:
     """Applied offset last committed to the group; below -1 for none."""
     noted: str = ""
     """The note that was committed with it."""
+    found_note: str = ""
+    """The note that it carried when it came."""
 
     high: int = -1
     """Offset after the log's last record, as of the latest fetch; -1 for unknown."""

@@ -27,6 +27,7 @@ from streams.engine.errors import ConsumerFatal
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.figures import Figures, figures_of
 from streams.engine.group import Group
+from streams.engine.group_offsets import Note
 from streams.engine.hand_over import GivenUp, HandOver, Put, nobody_asks
 from streams.engine.kafka_faults import error_of, is_final, text_of
 from streams.engine.log import LogId
@@ -57,8 +58,8 @@ class Hooks:
     """The wall clock as people read it, for messages alone."""
     fail_stop: FailStop
     """Ends the process."""
-    note: Callable[[], str]
-    """What the service wants remembered beside the offsets; called from the feeder's thread."""
+    note: Note
+    """What the service wants remembered beside the offsets."""
     crash_at: CrashAt = never
     """Hook of the drills."""
     before: Callable[[LogId], Told | None] = nothing_before
@@ -83,7 +84,10 @@ class Feeder:
         self._broker_errors = BrokerErrors(hooks.clock, hooks.wall)
         self._committed_s = 0.0
         self.notes: frozenset[str] | None = None
-        """What workers noted before this one began to serve; None until it was read."""
+        """What workers noted, as it was read last; None until it was."""
+        self.notes_read_s = 0.0
+        """When they were asked for, by the hook's clock."""
+        self._notes_due = True
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -182,6 +186,10 @@ class Feeder:
         """Read a paused or held partition again; see `Isolation.resumed` for killing records."""
         self._ask(partition, lambda group: group.resume(group.assigned[partition]))
 
+    def renew_notes(self) -> None:
+        """Read what workers noted once more."""
+        self._notes_due = True
+
     def rebuild(self, partition: int) -> None:
         """Give up a partition's state here and read it from the packed log, unsent facts included.
 
@@ -222,8 +230,8 @@ class Feeder:
             self._requests.get_nowait()()
         group.take_recovered()
         group.seek_back()
-        if self.notes is None:
-            self.notes = group.read_notes(self.settings.partitions)
+        if self._notes_due:
+            self._read_notes(group)
         messages = group.consumer.consume(
             self.settings.chunk_records_max, self.settings.fetch_wait_s
         )
@@ -235,6 +243,16 @@ class Feeder:
             self._committed_s = now_s
             group.offsets.commit(group.assigned.values(), wait=False)
             group.note_marks()
+
+    def _read_notes(self, group: Group) -> None:
+        # Whoever asks while they are read means a later reading.
+        self._notes_due = False
+        asked_s = self._hooks.clock()
+        notes = group.read_notes(self.settings.partitions)
+        if notes is None:
+            self._notes_due = True
+        else:
+            self.notes_read_s, self.notes = asked_s, notes
 
     def _recovery(self, inquiry: TopicInquiry) -> Recovery:
         settings = self.settings

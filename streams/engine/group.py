@@ -17,7 +17,7 @@ from streams.engine.assigned import Assigned
 from streams.engine.data_dir import quarantine
 from streams.engine.errors import LogRefused, RecoveryCancelled, StateUnavailable
 from streams.engine.fail_stop import ExitCode, FailStop
-from streams.engine.group_offsets import GroupOffsets, carried
+from streams.engine.group_offsets import GroupOffsets, Note, carried
 from streams.engine.kafka_faults import error_of, text_of
 from streams.engine.log_reader import Cancelled
 from streams.engine.poison import Isolation
@@ -50,7 +50,7 @@ class Group:
         fail_stop: FailStop,
         *,
         records_max: int,
-        note: Callable[[], str],
+        note: Note,
     ) -> None:
         self.consumer = consumer
         self.topic = topic
@@ -165,7 +165,8 @@ class Group:
         except KafkaException as exception:
             log.warning("marks_unreadable", error=text_of(error_of(exception)))
             return False
-        assigned.isolation = Isolation(carried(found[0].metadata).mark if found else None)
+        travelled = carried(found[0].metadata if found else None)
+        assigned.isolation, assigned.found_note = Isolation(travelled.mark), travelled.note
         assigned.table = table
         assigned.recovering = False
         self._publish()

@@ -17,6 +17,12 @@ from streams.engine.poison import Mark
 
 log = structlog.get_logger("engine")
 
+Note = Callable[[str], str]
+"""What the service wants noted now, given what a partition carried when it came; on any thread.
+
+The owner before may have noted what this service has not heard of: it decides what stays.
+"""
+
 
 class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What travels with a partition as metadata of the group's offset."""
@@ -42,19 +48,19 @@ def carried(metadata: str | None) -> Carried:
 class GroupOffsets:
     """Commits of one topic. `ask` may be called from any thread."""
 
-    def __init__(self, consumer: Consumer, topic: str, note: Callable[[], str]) -> None:
-        """Args: the member, its topic, and what the service wants noted now (any thread)."""
+    def __init__(self, consumer: Consumer, topic: str, note: Note) -> None:
+        """Args: the member, its topic, and what the service wants noted now."""
         self._consumer = consumer
         self._topic = topic
         self._note = note
 
     def commit(self, assigned: Iterable[Assigned], *, wait: bool) -> None:
         """Tell the group how far partitions are; for lag displays and marks, not for positions."""
-        offsets, note = [], self._note()
+        offsets = []
         for one in assigned:
             if one.table is None:
                 continue
-            applied = one.table.applied
+            applied, note = one.table.applied, self._note(one.found_note)
             moved = applied > max(one.committed, -1)
             if not moved and note == one.noted:
                 continue
@@ -77,7 +83,7 @@ class GroupOffsets:
         applied = assigned.table.applied if assigned.table is not None else None
         if applied is None:
             return True
-        text = Carried(mark, self._note()).encode()
+        text = Carried(mark, self._note(assigned.found_note)).encode()
         offset = TopicPartition(self._topic, assigned.partition, applied + 1, text)
         try:
             self._consumer.commit(offsets=[offset], asynchronous=False)
@@ -96,6 +102,6 @@ class GroupOffsets:
         if assigned.table is None:
             return
         applied = assigned.table.applied
-        text = Carried(assigned.isolation.at(applied), self._note()).encode()
+        text = Carried(assigned.isolation.at(applied), self._note(assigned.found_note)).encode()
         offset = TopicPartition(self._topic, assigned.partition, applied + 1, text)
         self._consumer.commit(offsets=[offset], asynchronous=False)

@@ -53,6 +53,8 @@ class Feeder:
         """Rings when there is something else to commit, or under another partition."""
         worker.disk.written = self.noted.ring
         self.notes: frozenset[str] | None = None
+        self.notes_read_s = 0.0
+        self._notes_due = True
         outside, clock = worker.outside, worker.clock
         self._inquiry = TopicInquiry(cast("Any", self._broker), clock.elapsed_s, patience_s=15.0)
         horizon_ms = outside.settings.horizon_h * HOUR_MS
@@ -91,6 +93,10 @@ class Feeder:
             assigned.held, assigned.recovering = None, assigned.table is None
             self._broker.wake()
 
+    def renew_notes(self) -> None:
+        self._notes_due = True
+        self._broker.wake()
+
     def rebuild(self, partition: int) -> None:
         self._orders.append(partition)
         self._broker.wake()
@@ -122,7 +128,9 @@ class Feeder:
                     self.discard(assigned)
                 self.assigned.clear()
                 group.join(self._process)
-            if self.notes is None:
+            if self._notes_due:
+                self._notes_due = False
+                self.notes_read_s = self._worker.clock.elapsed_s()
                 self.notes = frozenset(filter(None, group.notes.values()))
             self._follow_orders()
             self._rebalance()
@@ -139,8 +147,10 @@ class Feeder:
         while True:
             await self.noted.rung()
             await asyncio.sleep(COMMIT_S)
-            note = self._worker.parts.attempts.note()
-            self._broker.group.notes |= dict.fromkeys(self.tables, note)
+            for partition, assigned in self.assigned.items():
+                if assigned.table is not None:
+                    note = self._worker.parts.attempts.note(assigned.found_note)
+                    self._broker.group.notes[partition] = note
 
     def _follow_orders(self) -> None:
         while self._orders:
@@ -189,6 +199,7 @@ class Feeder:
         except LogRefused as refused:
             self.hold(assigned, f"{type(refused).__name__}: {refused}")
             return False
+        assigned.found_note = self._broker.group.notes.get(partition, "")
         self.noted.ring()
         self._worker.outside.timeline.note(
             "recovered", self._worker.name, partition, assigned.table.applied

@@ -116,7 +116,8 @@ class Worker:
         )  # fmt: skip
         home = home_of(outside.broker.partitions)
         self.facts = FactSender(facts, self.feeder.rebuild)
-        attempts = AttemptMemory(publishing, disk)
+        pause_s = settings.publish_interval_ms / 1_000
+        attempts = AttemptMemory(publishing, disk, self.clock.elapsed_s, pause_s)
         self.publisher = Publisher(
             attempts, Sink(outside.stripe, self.process, outside.database), self.clock,
             PublishLimits(

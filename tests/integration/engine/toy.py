@@ -174,5 +174,7 @@ class Worker:
         self.packed_log = clients.packed_log(engine)
         self.agent = ToyAgent(self.packed_log)
         self.fail_stop = fail_stop
-        hooks = Hooks(RULES, acknowledged, clock, lambda: "now", fail_stop, lambda: "", crash_at)
+        hooks = Hooks(
+            RULES, acknowledged, clock, lambda: "now", fail_stop, lambda found: found, crash_at
+        )
         self.feeder = Feeder(engine, hooks)

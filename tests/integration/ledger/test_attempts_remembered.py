@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streams.adapters.attempt_file import AttemptFile
+from streams.adapters.clock import SystemClock
 from streams.agents.attempt_memory import AttemptMemory
 from streams.core.lane import LastAttempt, Standing
 from tests.integration.ledger.world import World
@@ -31,9 +32,23 @@ def halts(world: World) -> list[tuple[str, int | None]]:
     return [(str(kind), attempt) for kind, attempt in rows]
 
 
+class Others:
+    """Nobody has noted anything in the group's offsets, a moment ago."""
+
+    notes: frozenset[str] | None = frozenset()
+
+    def __init__(self) -> None:
+        self.notes_read_s = SystemClock().elapsed_s()
+
+    def renew_notes(self) -> None:
+        raise AssertionError("they are new")
+
+
 @pytest.fixture
 def memory(world: World, tmp_path: Path) -> AttemptMemory:
-    return AttemptMemory(world.ledger, AttemptFile(tmp_path))
+    memory = AttemptMemory(world.ledger, AttemptFile(tmp_path), SystemClock().elapsed_s, 0.5)
+    assert memory.catch_up(Others())
+    return memory
 
 
 async def lend(world: World, memory: AttemptMemory, name: str) -> LastAttempt:
@@ -133,3 +148,21 @@ async def test_the_same_words_are_another_restore_once_something_was_sent(
     assert world.value(ADOPT, "restored the backup of 02:00", True) == 2
 
     assert world.rows("SELECT dead_kind FROM ledger.meter_event") == [("ambiguous",)] * 2
+
+
+async def test_whoever_is_not_in_touch_is_lent_nothing_and_nothing_is_written(
+    world: World,
+) -> None:
+    await world.map()
+    await world.tell(events=(world.event("acme", 4, "acme"),))
+    asked: list[int] = []
+
+    def in_touch() -> bool:
+        asked.append(1)
+        return False
+
+    assert await world.ledger.claim("worker-1", 1, 60, None, in_touch) == []
+
+    assert asked
+    assert world.value("SELECT count(*) FROM ledger.attempt") == 0
+    assert len(await world.ledger.claim("worker-1", 1, 60, None, lambda: True)) == 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -166,9 +166,11 @@ class Attempts:
         self.there = True
         self.went_back: str | None = None
         self.learnt: list[str] = []
+        self.in_touch = True
 
-    def learn(self, notes: Iterable[str]) -> None:
-        self.learnt += notes
+    def catch_up(self, others: Feeder) -> bool:
+        self.learnt += others.notes or ()
+        return self.in_touch
 
     async def stands(self) -> bool:
         self.went_back = None if self.there else "the ledger lacks attempt 7"

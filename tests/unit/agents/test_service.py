@@ -164,6 +164,17 @@ async def test_nothing_is_published_while_the_ledger_lacks_what_was_sent(
 
 
 @pytest.mark.usefixtures("remembering")
+async def test_nothing_is_published_by_whoever_may_have_missed_what_others_sent(
+    bench: ServiceBench, rounds: list[float]
+) -> None:
+    assert bench.parts
+    bench.attempts.in_touch = False
+    with pytest.raises(StoppedError):
+        await bench.service._look()
+    assert bench.publisher.looks == 0
+
+
+@pytest.mark.usefixtures("remembering")
 async def test_nothing_is_published_before_meters_and_customers_were_compared(
     bench: ServiceBench, rounds: list[float]
 ) -> None:

@@ -48,7 +48,7 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def offsets(consumer: Consumer, notes: list[str]) -> GroupOffsets:
-    return GroupOffsets(cast("Any", consumer), "usage.events", lambda: notes[-1])
+    return GroupOffsets(cast("Any", consumer), "usage.events", lambda found: found or notes[-1])
 
 
 def at(applied: int, mark: Mark | None = None) -> Assigned:
@@ -70,6 +70,20 @@ def test_a_note_travels_with_progress_and_alone_but_not_again(
     offsets.commit([one], wait=False)
     assert carried(consumer.offsets[0].metadata).note == "second"
     assert consumer.commits == 2
+
+
+def test_what_a_partition_carried_when_it_came_is_asked_for_with_every_commit(
+    offsets: GroupOffsets, consumer: Consumer
+) -> None:
+    one, other = at(7), at(7)
+    one.found_note, other.partition = "of its former owner", 1
+    offsets.commit([one, other], wait=False)
+    said = {number: carried(each.metadata).note for number, each in consumer.offsets.items()}
+    assert said == {0: "of its former owner", 1: "first"}
+    assert offsets.mark(one, None)
+    assert carried(consumer.offsets[0].metadata).note == "of its former owner"
+    offsets.ask(one)
+    assert carried(consumer.offsets[0].metadata).note == "of its former owner"
 
 
 def test_a_note_leaves_the_mark_of_a_chunk_that_was_not_settled(
@@ -107,7 +121,7 @@ def test_whoever_starts_reads_the_notes_of_all_partitions(consumer: Consumer) ->
     consumer.offsets[3] = TopicPartition("usage.events", 3, 1, "somebody else's")
     group = Group(
         cast("Any", consumer), "usage.events", cast("Any", None), FailStop(), records_max=1,
-        note=lambda: "",
+        note=lambda _found: "",
     )  # fmt: skip
     assert group.read_notes(5) == frozenset({"first", "second"})
     consumer.away = True
