@@ -60,5 +60,6 @@ AIMED: Final[dict[str, Fault]] = {
     "replaced_and_emitted_again": clocks.replaced_and_emitted_again,
     "restored_beside_the_idle": ledgers.restored_beside_the_idle,
     "restored_unsent": ledgers.restored_unsent,
+    "restored_while_asleep": ledgers.restored_while_asleep,
 }
 """Those that strike where a planted bug shows; no seed draws them by itself."""

@@ -40,6 +40,30 @@ def restored_beside_the_idle(world: World, busy_s: float) -> float:
     return ledger_restored(world, busy_s)
 
 
+def restored_while_asleep(world: World, busy_s: float) -> float:
+    """One machine sleeps while the others send, are lost, and the ledger goes back behind that."""
+    if len(world.machines) == 1:
+        world.add_machine()
+    sleeper, *others = world.machines
+
+    def sleep() -> None:
+        world.stop(sleeper, HOUR_S)
+        world.later(HOUR_S / 12, keep)
+
+    def keep() -> None:
+        world.later(HOUR_S / 2, partial(lose, world.database.backup()))
+
+    def lose(backup: Tables) -> None:
+        for machine in others:
+            world.kill(machine, 3 * HOUR_S)
+            machine.disk.lose()
+        world.restore(backup)
+
+    at_s = 0.3 * busy_s
+    world.later(at_s, sleep)
+    return max(busy_s, at_s + 4 * HOUR_S)
+
+
 def restored_unsent(world: World, busy_s: float) -> float:
     """The backup has requests that were tried in vain; the ledger that is lost sent more of them.
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from streams.agents.attempt_memory import AttemptMemory
 from streams.agents.memory import memories_of
 from streams.app import Service
 from streams.core import audit
@@ -21,6 +22,7 @@ from tests.simulation.mutants.layers import (
     remember_no_attempt,
 )
 
+_note = AttemptMemory.note
 _restore = Database.restore
 _correct = People.correct
 _redrive = People.redrive
@@ -48,6 +50,14 @@ def _believes_without_memory(patch: Patch) -> None:
         return parts.feeder.serving and await parts.facts.check(memories)
 
     patch.setattr(Service, "_ledger_stands", stands)
+
+
+def _misses_nothing(patch: Patch) -> None:
+    patch.setattr(AttemptMemory, "apart", False)
+
+
+def _notes_its_own(patch: Patch) -> None:
+    patch.setattr(AttemptMemory, "note", lambda self, _found="": _note(self))
 
 
 def _adopts_without_doubt(patch: Patch) -> None:
@@ -188,6 +198,24 @@ MUTANTS: Final = (
         ("restored_beside_the_idle",),
         ("the last attempt is remembered beside the facts",),
         remember_no_attempt,
+    ),
+    Mutant(
+        "slept_and_knows_all",
+        "whoever was away reads what others noted before it is lent anything",
+        _misses_nothing,
+        ("double", "phantom", "unnoticed"),
+        ("restored_while_asleep",),
+        ("a ledger that knows less than it confirmed halts publishing",),
+        never_went_back,
+    ),
+    Mutant(
+        "note_overwritten",
+        "a newer note of a partition's former owner stays with it",
+        _notes_its_own,
+        ("double", "phantom", "unnoticed"),
+        ("restored_while_asleep",),
+        ("a ledger that knows less than it confirmed halts publishing",),
+        never_went_back,
     ),
     Mutant(
         "positions_outside_the_ledger",
