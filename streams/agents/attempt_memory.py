@@ -21,8 +21,11 @@ from streams.core.lane import Claim, LastAttempt, Settlement
 from streams.engine.errors import StateUnavailable
 from streams.ports import AttemptLedger, LedgerUnavailableError
 
-APART_S: Final = 10.0
-"""A ledger is not put back and started within this, between two answers of it."""
+APART_S: Final = 30.0
+"""No ledger is put back and started between two answers within this: one that ends while it is
+asked is a silence, and asked it is all the time by whoever runs. Longer than any cut of entries that
+comes before a claim, or that would find itself apart each time.
+"""
 log = structlog.get_logger("publish")
 
 
