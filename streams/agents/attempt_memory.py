@@ -23,8 +23,8 @@ from streams.ports import AttemptLedger, LedgerUnavailableError
 
 APART_S: Final = 30.0
 """No ledger is put back and started between two answers within this: one that ends while it is
-asked is a silence, and asked it is all the time by whoever runs. Longer than any cut of entries that
-comes before a claim, or that would find itself apart each time.
+asked is a silence, and whoever runs asks all the time. Longer than a cut of entries, which comes
+before each claim: a claim would find itself apart again and again.
 """
 log = structlog.get_logger("publish")
 
