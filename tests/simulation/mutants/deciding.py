@@ -46,8 +46,9 @@ def _keeps_positions_elsewhere(patch: Patch) -> None:
 def _believes_without_memory(patch: Patch) -> None:
     async def stands(self: Service) -> bool:
         parts = self._running
-        memories = memories_of(parts.feeder.tables.values())
-        return parts.feeder.serving and await parts.facts.check(memories)
+        if not (parts.feeder.serving and parts.attempts.catch_up(parts.feeder)):
+            return False
+        return await parts.facts.check(memories_of(parts.feeder.tables.values()))
 
     patch.setattr(Service, "_ledger_stands", stands)
 
