@@ -155,7 +155,7 @@ INVARIANTS: Final = (
         (
             "went_back_unchecked", "confirmed_on_one_machine", "believed_without_memory",
             "positions_outside_the_ledger", "offsets_of_any_log", "adopted_without_doubt",
-            "told_before_acknowledged",
+            "told_before_acknowledged", "slept_and_knows_all", "note_overwritten",
         ),
         "a source that went back: drills service-restored, slot-advanced, offsets-wiped",
     ),
