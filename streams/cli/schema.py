@@ -1,4 +1,4 @@
-"""`tailrace schema install|check outbox|ledger`: versioned SQL of the two databases."""
+"""`tailrace schema install|upgrade|check outbox|ledger`: versioned SQL of the two databases."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -47,6 +47,14 @@ AnyDsn = Annotated[
     ),
 ]
 
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source", help="Outbox only: the source's name, fixed for ever at the first install."
+    ),
+]
+Moment = Annotated[When, typer.Option("--phase", help="pre before new code, post after old code.")]
+
 _PHASES: dict[When, tuple[Phase, ...]] = {
     When.PRE: ("pre",),
     When.POST: ("post",),
@@ -59,13 +67,8 @@ def install_schema(
     schema: Schema,
     directory: Dir = None,
     dsn: Dsn = None,
-    source: Annotated[
-        str | None,
-        typer.Option(help="Outbox only: the source's name, fixed for ever at the first install."),
-    ] = None,
-    phase: Annotated[When, typer.Option(help="pre before new code, post after old code.")] = (
-        When.ALL
-    ),
+    source: Source = None,
+    phase: Moment = When.ALL,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -82,22 +85,35 @@ def install_schema(
     either way are told apart by nothing, and `check` knows both.
     """
     stack = resolve(directory)
-    name: SchemaName = schema.value
-    parameters: dict[str, str | int] = {}
-    if schema is Which.OUTBOX:
-        parameters = {
-            "source": source or stack.settings.source,
-            "partitions": stack.settings.partitions,
-        }
     if to is not None:
-        _write(to, migration_files(name, parameters, _PHASES[phase]))
+        parameters = _parameters(stack, schema, source)
+        _write(to, migration_files(schema.value, parameters, _PHASES[phase]))
         return
+    with connected(_dsn(stack, schema, dsn), f"database of the {schema.value}") as connection:
+        _apply(connection, schema, _parameters(stack, schema, source), phase)
+
+
+@app.command("upgrade")
+def upgrade_schema(
+    schema: Schema,
+    directory: Dir = None,
+    dsn: Dsn = None,
+    source: Source = None,
+    phase: Moment = When.ALL,
+) -> None:
+    """Brings a schema that is installed to this release; repeating it changes nothing.
+
+    Needs a superuser. A database that has no such schema is refused: the address may be wrong.
+    """
+    stack = resolve(directory)
+    name: SchemaName = schema.value
     with connected(_dsn(stack, schema, dsn), f"database of the {name}") as connection:
-        applied = install(plain(connection), name, parameters=parameters, phases=_PHASES[phase])
-    for line in applied:
-        terminal.data(f"applied {line}")
-    if not applied:
-        terminal.data(f"unchanged: {name} has everything this release needs")
+        if len(missing(plain(connection), name)) == len(load(name)):
+            raise UsageProblemError(
+                f"database {connection.info.dbname}: no {name} is installed there",
+                fix=f"name the right one with --dsn, or `tailrace schema install {name}`",
+            )
+        _apply(connection, schema, _parameters(stack, schema, source), phase)
 
 
 @app.command()
@@ -134,11 +150,29 @@ def check(
         raise typer.Exit(FINDING)
 
 
+def _parameters(stack: Stack, schema: Which, source: str | None) -> dict[str, str | int]:
+    if schema is Which.LEDGER:
+        return {}
+    return {"source": source or stack.settings.source, "partitions": stack.settings.partitions}
+
+
+def _apply(
+    connection: Connection, schema: Which, parameters: Mapping[str, str | int], phase: When
+) -> None:
+    name: SchemaName = schema.value
+    applied = install(plain(connection), name, parameters=parameters, phases=_PHASES[phase])
+    for line in applied:
+        terminal.data(f"applied {line}")
+    if not applied:
+        terminal.data(f"unchanged: {name} has everything this release needs")
+
+
 def _say(name: SchemaName, lacking: Sequence[str], as_whom: Mapping[str, str]) -> None:
     for line in lacking:
         terminal.data(f"missing {line}")
     if lacking and not as_whom:
-        terminal.say(f"next: `tailrace schema install {name}`")
+        verb = "install" if len(lacking) == len(load(name)) else "upgrade"
+        terminal.say(f"next: `tailrace schema {verb} {name}`")
     elif lacking:
         login = as_whom["login"].replace('"', '""')
         terminal.say(

@@ -213,6 +213,30 @@ def test_a_database_without_the_schema_is_a_finding_and_installing_twice_says_so
     assert world.cli("schema", "install", "ledger", "--dsn", empty).out.startswith("unchanged")
 
 
+def test_only_what_is_installed_is_upgraded_and_a_wrong_address_installs_nothing(
+    world: World, fresh_database: Any
+) -> None:
+    database = fresh_database()
+    empty = database.dsn()
+    refused = world.cli("schema", "upgrade", "ledger", "--dsn", empty)
+    assert refused.code == 2
+    assert "no ledger is installed there" in refused.err
+    assert "`tailrace schema install ledger`" in refused.err
+    assert world.cli("schema", "check", "ledger", "--dsn", empty).code == 1
+
+    world.cli("schema", "install", "ledger", "--dsn", empty)
+    assert world.cli("schema", "upgrade", "ledger", "--dsn", empty).out.startswith("unchanged")
+    with database.connect() as older:
+        lost = older.execute(
+            "DELETE FROM ledger.migration WHERE name = (SELECT max(name) FROM"
+            " ledger.migration) RETURNING name"
+        ).fetchone()
+    shown = world.cli("schema", "check", "ledger", "--dsn", empty)
+    assert shown.out.splitlines() == [f"missing {lost[0]}"]
+    assert "next: `tailrace schema upgrade ledger`" in shown.err
+    assert world.cli("schema", "upgrade", "outbox").out.startswith("unchanged")
+
+
 def test_settings_are_shown_without_their_secrets(world: World) -> None:
     document = world.cli.json("config_show", "config", "show")
     assert document["sandbox"] == str(world.cli.directory)
