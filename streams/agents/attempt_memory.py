@@ -19,6 +19,7 @@ import structlog
 from streams.core.instant import wire_text
 from streams.core.lane import Claim, LastAttempt, Settlement
 from streams.engine.errors import StateUnavailable
+from streams.engine.group_offsets import Notes
 from streams.ports import AttemptLedger, LedgerUnavailableError
 
 APART_S: Final = 30.0
@@ -41,11 +42,10 @@ class Keeper(Protocol):
         ...
 
 
-class Notes(Protocol):
+class Others(Protocol):
     """What workers noted in the group's offsets, as it was read last."""
 
-    notes: frozenset[str] | None
-    notes_read_s: float
+    notes: Notes | None
 
     def renew_notes(self) -> None:
         """Has them read once more, soon."""
@@ -67,11 +67,11 @@ class AttemptMemory:
         self._keeper = keeper
         self._elapsed_s = elapsed_s
         self._apart_s = APART_S + 2 * pause_s
-        self._heard_s: float | None = None
-        """When that was asked which the ledger answered last; None while it is silent."""
+        self._heard_s = -math.inf
+        """When that was asked which the ledger answered last."""
         self._silent_s = elapsed_s()
         """When it was found silent last; at first nothing is known of it."""
-        self._read_s: float | None = None
+        self._read_s = -math.inf
         """When the notes of others were asked for that were read last."""
         self._last = keeper.read()
         self.went_back: str | None = None
@@ -84,13 +84,12 @@ class AttemptMemory:
         The ledger itself tells them with each answer. In a gap between two of its answers one that
         nobody here has heard of could be made, and lost again with all that the ledger knew.
         """
-        if self._read_s is None:
-            return True
-        if self._heard_s is None:
-            known_s = self._read_s if self._read_s >= self._silent_s else -math.inf
-        else:
-            known_s = max(self._read_s, self._heard_s)
-        return self._elapsed_s() - known_s > self._apart_s
+        known_s = max(self._read_s, self._heard_s)
+        return (
+            self._read_s == -math.inf
+            or known_s < self._silent_s
+            or self._elapsed_s() - known_s > self._apart_s
+        )
 
     async def stands(self) -> bool:
         """Whether the ledger still has the last attempt; False when it cannot say.
@@ -120,14 +119,15 @@ class AttemptMemory:
             self._remember(answer.last)
         return True
 
-    def catch_up(self, others: Notes) -> bool:
+    def catch_up(self, others: Others) -> bool:
         """Takes over what any worker noted, if it is newer; False while it has to be read anew.
 
         Call it before `stands`: a worker with a new disk remembers nothing by itself.
         """
-        if others.notes is not None:
-            self._read_s = others.notes_read_s
-            self._learn(others.notes)
+        notes = others.notes
+        if notes is not None and notes.read_s != self._read_s:
+            self._learn(notes.texts)
+            self._read_s = notes.read_s
         if self.apart:
             others.renew_notes()
             return False
@@ -167,7 +167,9 @@ class AttemptMemory:
             StateUnavailable: they cannot be remembered, so they must not be sent.
         """
         with self._listening():
-            claims = await self._ledger.claim(worker, limit, lease_s, self._last, self._in_touch)
+            claims = await self._ledger.claim(
+                worker, limit, lease_s, self._last, in_touch=lambda: not self.apart
+            )
         if claims:
             newest = max(claims, key=lambda claim: claim.attempt_id)
             self._remember(LastAttempt(newest.attempt_id, newest.now_us))
@@ -178,16 +180,13 @@ class AttemptMemory:
         with self._listening():
             await self._ledger.settle(settlement)
 
-    def _in_touch(self) -> bool:
-        return not self.apart
-
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
         """A ledger that does not answer may be another one when it does."""
         try:
             yield
         except LedgerUnavailableError:
-            self._heard_s, self._silent_s = None, self._elapsed_s()
+            self._silent_s = self._elapsed_s()
             raise
 
     def _remember(self, last: LastAttempt | None) -> None:

@@ -27,7 +27,7 @@ from streams.engine.errors import ConsumerFatal
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.figures import Figures, figures_of
 from streams.engine.group import Group
-from streams.engine.group_offsets import Note
+from streams.engine.group_offsets import Note, Notes
 from streams.engine.hand_over import GivenUp, HandOver, Put, nobody_asks
 from streams.engine.kafka_faults import error_of, is_final, text_of
 from streams.engine.log import LogId
@@ -83,10 +83,8 @@ class Feeder:
         self._hand_over: HandOver | None = None
         self._broker_errors = BrokerErrors(hooks.clock, hooks.wall)
         self._committed_s = 0.0
-        self.notes: frozenset[str] | None = None
+        self.notes: Notes | None = None
         """What workers noted, as it was read last; None until it was."""
-        self.notes_read_s = 0.0
-        """When they were asked for, by the hook's clock."""
         self._notes_due = True
 
     # -- life --------------------------------------------------------------------------------------
@@ -248,11 +246,11 @@ class Feeder:
         # Whoever asks while they are read means a later reading.
         self._notes_due = False
         asked_s = self._hooks.clock()
-        notes = group.read_notes(self.settings.partitions)
-        if notes is None:
+        texts = group.read_notes(self.settings.partitions)
+        if texts is None:
             self._notes_due = True
         else:
-            self.notes_read_s, self.notes = asked_s, notes
+            self.notes = Notes(texts, asked_s)
 
     def _recovery(self, inquiry: TopicInquiry) -> Recovery:
         settings = self.settings

@@ -6,6 +6,7 @@ their commit is the one question that tells whether a member still counts.
 """
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -22,6 +23,14 @@ Note = Callable[[str], str]
 
 The owner before may have noted what this service has not heard of: it decides what stays.
 """
+
+
+class Notes(NamedTuple):
+    """What workers noted with any partition; one value, so that no thread sees half of it."""
+
+    texts: frozenset[str]
+    read_s: float
+    """When they were asked for, by the feeder's clock."""
 
 
 class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ from streams.engine.errors import LogRefused
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.fence import Fence
 from streams.engine.generations import width_ms
+from streams.engine.group_offsets import Notes
 from streams.engine.log import LogId, Record
 from streams.engine.log_guard import TopicInquiry
 from streams.engine.outcome import Before, Outcomes
@@ -52,8 +53,7 @@ class Feeder:
         self.noted = Bell(worker.outside.timeline)
         """Rings when there is something else to commit, or under another partition."""
         worker.disk.written = self.noted.ring
-        self.notes: frozenset[str] | None = None
-        self.notes_read_s = 0.0
+        self.notes: Notes | None = None
         self._notes_due = True
         outside, clock = worker.outside, worker.clock
         self._inquiry = TopicInquiry(cast("Any", self._broker), clock.elapsed_s, patience_s=15.0)
@@ -130,8 +130,8 @@ class Feeder:
                 group.join(self._process)
             if self._notes_due:
                 self._notes_due = False
-                self.notes_read_s = self._worker.clock.elapsed_s()
-                self.notes = frozenset(filter(None, group.notes.values()))
+                texts = frozenset(filter(None, group.notes.values()))
+                self.notes = Notes(texts, self._worker.clock.elapsed_s())
             self._follow_orders()
             self._rebalance()
             fed = False

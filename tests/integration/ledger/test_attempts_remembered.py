@@ -10,6 +10,7 @@ from streams.adapters.attempt_file import AttemptFile
 from streams.adapters.clock import SystemClock
 from streams.agents.attempt_memory import AttemptMemory
 from streams.core.lane import LastAttempt, Standing
+from streams.engine.group_offsets import Notes
 from tests.integration.ledger.world import World
 
 pytestmark = pytest.mark.postgres
@@ -35,10 +36,8 @@ def halts(world: World) -> list[tuple[str, int | None]]:
 class Others:
     """Nobody has noted anything in the group's offsets, a moment ago."""
 
-    notes: frozenset[str] | None = frozenset()
-
     def __init__(self) -> None:
-        self.notes_read_s = SystemClock().elapsed_s()
+        self.notes: Notes | None = Notes(frozenset(), SystemClock().elapsed_s())
 
     def renew_notes(self) -> None:
         raise AssertionError("they are new")

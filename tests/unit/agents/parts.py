@@ -19,6 +19,7 @@ from streams.app import Parts, Resource, Service
 from streams.core.retry import Breaker
 from streams.engine.chunk import Chunk
 from streams.engine.fail_stop import FailStop
+from streams.engine.group_offsets import Notes
 from streams.engine.table import PartitionTable
 from streams.ports import AuditNote
 from streams.settings import Settings, load
@@ -48,7 +49,7 @@ class Feeder:
     held: dict[int, str] = field(default_factory=dict)
     serving: bool = True
     broker_errors_since: str | None = None
-    notes: frozenset[str] | None = None
+    notes: Notes | None = None
     resumed: list[int] = field(default_factory=list)
     put: Callable[[Chunk], Awaitable[None]] | None = None
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -169,7 +170,7 @@ class Attempts:
         self.in_touch = True
 
     def catch_up(self, others: Feeder) -> bool:
-        self.learnt += others.notes or ()
+        self.learnt += others.notes.texts if others.notes else ()
         return self.in_touch
 
     async def stands(self) -> bool:

@@ -15,6 +15,7 @@ from streams.adapters.attempt_file import NAME, AttemptFile
 from streams.agents.attempt_memory import APART_S, AttemptMemory
 from streams.core.lane import Claim, LastAttempt, Settlement, Standing
 from streams.engine.errors import StateUnavailable
+from streams.engine.group_offsets import Notes
 from streams.ports import LedgerUnavailableError
 from tests.unit.agents.lanes import NOW_US, claim
 
@@ -84,15 +85,14 @@ class Others:
     def __init__(self, time: Time) -> None:
         self.time = time
         self.there: set[str] = set()
-        self.notes: frozenset[str] | None = None
-        self.notes_read_s = 0.0
+        self.notes: Notes | None = None
         self.ordered = 0
 
     def renew_notes(self) -> None:
         self.ordered += 1
 
     def read(self) -> None:
-        self.notes_read_s, self.notes = self.time.now_s, frozenset(self.there)
+        self.notes = Notes(frozenset(self.there), self.time.now_s)
 
 
 @pytest.fixture
@@ -283,6 +283,27 @@ async def test_after_a_silence_of_the_ledger_the_notes_are_read_anew(
     others.read()
     assert memory.catch_up(others)
     assert await memory.stands()
+
+
+async def test_a_silence_beside_a_question_is_not_ended_by_its_answer(
+    file: AttemptFile, remember: Remember, others: Others, time: Time
+) -> None:
+    """The answer may be older than the silence."""
+    ledger = Ledger(FIRST)
+    memory = remember(ledger, file)
+    answer = ledger.attempt_stands
+
+    async def beside(last: LastAttempt | None) -> Standing:
+        answered = await answer(last)
+        ledger.away = True
+        time.now_s += 0.1
+        with contextlib.suppress(LedgerUnavailableError):
+            await memory.cut_entries(1)
+        return answered
+
+    with patch.object(ledger, "attempt_stands", beside):
+        assert await memory.stands()
+    assert not memory.catch_up(others)
 
 
 async def test_a_worker_begins_with_the_notes_of_others(

@@ -21,6 +21,7 @@ from streams.core.retry import Breaker
 from streams.engine.chunk import Chunk
 from streams.engine.errors import PartitionHeld, StateUnavailable
 from streams.engine.fail_stop import ExitCode
+from streams.engine.group_offsets import Notes
 from streams.engine.table import PartitionTable
 from tests.support.events import T0_US, usage
 from tests.unit.agents.parts import SETTINGS, ServiceBench, StoppedError, ToldChunk
@@ -154,7 +155,7 @@ async def test_nothing_is_published_while_the_ledger_lacks_what_was_sent(
     bench: ServiceBench, rounds: list[float]
 ) -> None:
     assert bench.parts
-    bench.feeder.notes = frozenset({"[7,1]"})
+    bench.feeder.notes = Notes(frozenset({"[7,1]"}), 1.0)
     bench.attempts.there = False
     with pytest.raises(StoppedError):
         await bench.service._look()
@@ -164,22 +165,16 @@ async def test_nothing_is_published_while_the_ledger_lacks_what_was_sent(
 
 
 @pytest.mark.usefixtures("remembering")
-async def test_nothing_is_published_by_whoever_may_have_missed_what_others_sent(
-    bench: ServiceBench, rounds: list[float]
+@pytest.mark.parametrize(
+    ("part", "lacks"),
+    [("attempts", "in_touch"), ("overdue", "checked")],
+    ids=["what others sent is known", "meters and customers were compared"],
+)
+async def test_nothing_is_published_before(
+    part: str, lacks: str, bench: ServiceBench, rounds: list[float]
 ) -> None:
     assert bench.parts
-    bench.attempts.in_touch = False
-    with pytest.raises(StoppedError):
-        await bench.service._look()
-    assert bench.publisher.looks == 0
-
-
-@pytest.mark.usefixtures("remembering")
-async def test_nothing_is_published_before_meters_and_customers_were_compared(
-    bench: ServiceBench, rounds: list[float]
-) -> None:
-    assert bench.parts
-    bench.overdue.checked = False
+    setattr(getattr(bench, part), lacks, False)
     with pytest.raises(StoppedError):
         await bench.service._look()
     assert bench.publisher.looks == 0
