@@ -34,6 +34,7 @@ CALLS: Final[Mapping[Role, tuple[str, ...]]] = {
         "maintain(integer, integer)",
         "put_metric(text, integer, numeric, boolean)",
         "set_shards(text, integer)",
+        "grow_partitions(integer)",
         "erasable(text)",
         "wire_time(timestamp with time zone)",
         "partition_of(text, integer)",

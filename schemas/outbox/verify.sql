@@ -2,6 +2,7 @@
 DO $$
 DECLARE
     v_source metering.source;
+    v_asked integer := nullif(current_setting('tailrace.partitions', true), '');
     v_cdc record;
     v_wrong text;
 BEGIN
@@ -9,9 +10,15 @@ BEGIN
     IF v_source.source <> coalesce(nullif(current_setting('tailrace.source', true), ''), v_source.source) THEN
         RAISE EXCEPTION 'source: this database is % for ever, not %', v_source.source, current_setting('tailrace.source')
             USING ERRCODE = '22023', HINT = 'its identities are hashed with that name: install the other source into its own database';
-    ELSIF v_source.partition_count::text <> coalesce(nullif(current_setting('tailrace.partitions', true), ''), v_source.partition_count::text) THEN
-        RAISE EXCEPTION 'partitions: this database was installed for %, not %', v_source.partition_count, current_setting('tailrace.partitions')
-            USING ERRCODE = '22023', HINT = 'the partition count of a topic never changes: install with the count it has';
+    ELSIF v_asked <> v_source.partition_count THEN
+        -- Files of a service's own migration tool go on naming the count they were written with.
+        IF NOT EXISTS (SELECT FROM metering.growth AS g WHERE g.partitions_before = v_asked) THEN
+            RAISE EXCEPTION 'partitions: this database has %, not %', v_source.partition_count, v_asked
+                USING ERRCODE = '22023', HINT = format('give the count it has, TAILRACE_PARTITIONS=%s', v_source.partition_count)
+                    || CASE WHEN v_asked > v_source.partition_count AND v_asked % v_source.partition_count = 0
+                        THEN format('; where the topics have grown to %s, `tailrace source grow --partitions %1$s` tells it so', v_asked)
+                        ELSE '' END;
+        END IF;
     END IF;
     SELECT rolcanlogin AND rolreplication AS able, rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls
         OR EXISTS (SELECT FROM pg_auth_members AS m WHERE m.member = r.oid) AS more

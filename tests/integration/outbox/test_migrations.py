@@ -71,7 +71,10 @@ def test_a_changed_migration_is_refused_by_name(fresh_database: Fresh) -> None:
     ("parameters", "message"),
     [
         ({"source": "other"}, "source: this database is sandbox for ever, not other; its identit"),
-        ({"partitions": 24}, "partitions: this database was installed for 12, not 24; "),
+        (
+            {"partitions": 24},
+            "partitions: this database has 12, not 24; give the count it has, TAI",
+        ),
         ({"Bad-Name": 1}, "parameter 'Bad-Name': use lower-case"),
     ],
 )

@@ -27,6 +27,7 @@ TABLES = (
     "tenant_shards",
     "setting",
     "source",
+    "growth",
     "migration",
     "recorded",
 )
@@ -50,6 +51,7 @@ MAY_CALL: Final[dict[str, set[str]]] = {
         "maintain",
         "put_metric",
         "set_shards",
+        "grow_partitions",
         "erasable",
         "wire_time",
         "partition_of",
