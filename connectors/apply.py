@@ -109,7 +109,7 @@ def apply(capture: Capture, why: Start = Start.GO_ON) -> Applied:
     if held is None:
         client.create_stopped(name, wanted)
         return Applied(Outcome.CREATED, changes)
-    ran = client.status(name).state not in ("STOPPED", "PAUSED")
+    ran = not client.status(name).stopped
     if ran:
         client.stop_and_wait(name, within_s=STOP_WITHIN_S)
     client.put_config(name, wanted)
@@ -193,7 +193,7 @@ def heal(capture: Capture, patience: Patience = _PATIENT) -> Healed:
         status = client.status(name)
         if status.all_running:
             return Healed(Health.RUNNING, restarts, status)
-        if status.state in ("STOPPED", "PAUSED"):
+        if status.stopped:
             return Healed(Health.LEFT_ALONE, restarts, status)
         findings = _look_if_reachable(capture)
         refused = must_stop(findings or [])

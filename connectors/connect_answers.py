@@ -63,6 +63,16 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
         )
 
     @property
+    def stopped(self) -> bool:
+        """Whether somebody, or the guard, stopped or paused it: it stays so until it is started."""
+        return self.state in {"STOPPED", "PAUSED"}
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it is stopped and its last task has ended; a paused one keeps its task."""
+        return self.state == "STOPPED" and not self.tasks
+
+    @property
     def failed(self) -> bool:
         """Whether the connector or any task has failed."""
         return self.state == "FAILED" or any(task.state == "FAILED" for task in self.tasks)

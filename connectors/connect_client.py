@@ -188,7 +188,7 @@ class ConnectClient:
         self.stop(name)
         return self.await_state(
             name,
-            lambda status: status.state == "STOPPED" and not status.tasks,
+            lambda status: status.at_rest,
             what="stopped",
             within_s=within_s,
         )

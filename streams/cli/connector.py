@@ -1,10 +1,10 @@
-"""`tailrace connector lint|diff|apply|status|heal|repair`: the connector, each start guarded."""
+"""`tailrace connector lint|diff|apply|stop|status|heal|…`: the connector, each start guarded."""
 
 from typing import Annotated
 
 import typer
 
-from connectors.apply import Health, Outcome, apply, heal, start
+from connectors.apply import STOP_WITHIN_S, Health, Outcome, apply, heal, start
 from connectors.config_diff import diff
 from connectors.guard_findings import Start
 from connectors.linter import Finding, lint, lint_plugins
@@ -104,6 +104,28 @@ def apply_command(
             terminal.say("it stands stopped; `tailrace connector apply` starts it")
 
 
+@app.command("stop")
+def stop_command(directory: Dir = None) -> None:
+    """Stops the connector and waits until its task has ended; `apply` starts it again.
+
+    Nothing is lost by it: what is recorded waits in the service's database, whose WAL grows
+    meanwhile, and comes out from where it stopped. Done twice it changes nothing.
+    """
+    stack = resolve(directory)
+    name = connector_name(stack.settings.source)
+    with connect_client(stack) as client:
+        seen = client.status(name)
+        if seen.at_rest:
+            terminal.data(f"{name}: nothing to do, {seen}")
+        else:
+            seen = client.stop_and_wait(name, within_s=STOP_WITHIN_S)
+            terminal.data(f"{name}: {seen}")
+    terminal.say(
+        "what is recorded waits, and the WAL of the service's database grows; next: `tailrace "
+        "connector apply` starts it again, from where it stopped"
+    )
+
+
 @app.command()
 def status(directory: Dir = None, as_json: Json = False) -> None:
     """State of the connector and its tasks; exit 1 unless all run."""
@@ -129,6 +151,11 @@ def status(directory: Dir = None, as_json: Json = False) -> None:
             terminal.say("cut; `tailrace connector status --json` has all of that line")
         if seen.all_running:
             terminal.say("RUNNING is no proof that rows flow; `tailrace status` shows the canaries")
+        if seen.stopped:
+            terminal.say(
+                "a person or the slot guard stopped it, and nothing starts it; next: `tailrace "
+                "connector apply`, which looks through the guard first and goes on where it stopped"
+            )
     if not seen.all_running:
         raise typer.Exit(FINDING)
 

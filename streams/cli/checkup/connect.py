@@ -74,11 +74,12 @@ def _running(patient: Patient) -> Iterator[Trouble]:
     seen = patient.connect.status(patient.connector)
     if seen.all_running:
         return
-    stopped = seen.state in {"STOPPED", "PAUSED"}
     yield Trouble(
-        f"{patient.connector}: {seen}" + (f": {masked(seen.cause)}" if seen.cause else ""),
+        f"{patient.connector}: {seen}"
+        + (f": {masked(seen.cause)}" if seen.cause else "")
+        + (", by a person or by the slot guard, and nothing starts it" if seen.stopped else ""),
         "what is recorded stays in the service's database, and its WAL grows",
-        APPLY if stopped else Fix("shell", "tailrace connector heal"),
+        APPLY if seen.stopped else Fix("shell", "tailrace connector heal"),
     )
 
 

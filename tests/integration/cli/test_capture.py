@@ -83,6 +83,69 @@ def test_a_stopped_connector_is_a_finding_and_healing_respects_it(captured: Capt
     assert "somebody stopped it" in healed.err
 
 
+def started(captured: Captured) -> None:
+    """Registered, applied and running, with a position."""
+    captured.cli("source", "register")
+    assert captured.cli("connector", "apply", "--first").code == 0
+    has_delivered(captured)
+
+
+def test_a_connector_is_stopped_once_and_started_again_where_it_stopped(
+    captured: Captured,
+) -> None:
+    started(captured)
+    position = captured.connect.offsets[NAME]
+    stopped = captured.cli("connector", "stop")
+    assert (stopped.code, stopped.out) == (0, f"{NAME}: connector STOPPED, no tasks\n")
+    assert "next: `tailrace connector apply` starts it again, from where it st" in stopped.err
+    wrote = list(captured.connect.wrote())
+    again = captured.cli("connector", "stop")
+    said = f"{NAME}: nothing to do, connector STOPPED, no tasks\n"
+    assert (again.code, again.out, again.err) == (0, said, stopped.err)
+    assert captured.connect.wrote() == wrote
+
+    applied = captured.cli("connector", "apply")
+    assert applied.code == 0, applied.err
+    assert f"{NAME}: config unchanged\n{NAME}: connector RUNNING, task 0 RUNNING" in applied.out
+    assert captured.connect.offsets[NAME] == position
+
+
+def test_a_paused_connector_is_stopped_too_for_its_task_holds_the_slot(captured: Captured) -> None:
+    started(captured)
+    captured.connect.states[NAME] = captured.connect.task_states[NAME] = "PAUSED"
+    assert captured.cli("connector", "stop").out == f"{NAME}: connector STOPPED, no tasks\n"
+
+
+def test_a_connector_that_does_not_stop_is_said_with_what_it_does(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(captured)
+    captured.connect.ignores_stop = True
+    monkeypatch.setattr("streams.cli.connector.STOP_WITHIN_S", 0.2)
+    stuck = captured.cli("connector", "stop")
+    assert (stuck.code, stuck.out) == (75, "")
+    assert "not stopped within 0 s, it is connector RUNNING, task 0 RUNNING" in stuck.err
+
+
+def test_where_there_is_no_connector_nothing_is_stopped(captured: Captured) -> None:
+    unknown = captured.cli("connector", "stop")
+    assert (unknown.code, unknown.out) == (78, "")
+    assert "next: apply it with `tailrace connector apply`" in unknown.err
+
+
+def test_the_status_of_a_stopped_connector_says_that_it_stays_so_and_who_starts_it(
+    captured: Captured,
+) -> None:
+    started(captured)
+    assert "stopped it" not in captured.cli("connector", "status").err
+    for state in ("STOPPED", "PAUSED"):
+        captured.connect.states[NAME] = state
+        shown = captured.cli("connector", "status")
+        assert shown.code == 1
+        assert "a person or the slot guard stopped it, and nothing starts it" in shown.err
+        assert "next: `tailrace connector apply`" in shown.err
+
+
 def test_the_guard_names_what_is_wrong_and_its_repair(captured: Captured) -> None:
     cli = captured.cli
     cli("source", "register")

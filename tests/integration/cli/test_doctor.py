@@ -331,7 +331,7 @@ CONNECT: dict[str, tuple[str, Callable[[Ward], object], str]] = {
     "stopped": (
         "connector-running",
         lambda w: w.connect.states.update({NAME: "STOPPED"}),
-        "connector STOPPED",
+        "connector STOPPED, no tasks, by a person or by the slot guard, and nothing starts it",
     ),
     "failed": (
         "connector-running",

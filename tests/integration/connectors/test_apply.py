@@ -75,6 +75,20 @@ def test_a_changed_config_leaves_a_stopped_connector_stopped(
     assert fake.states[capture.name] == "STOPPED"
 
 
+@pytest.mark.parametrize("state", ["STOPPED", "PAUSED"])
+def test_what_a_person_stopped_is_started_by_an_equal_config_from_where_it_stopped(
+    capture: Capture, outbox: Outbox, fake: FakeConnect, state: str
+) -> None:
+    running(fake, capture, outbox.confirmed(), task="PAUSED")
+    fake.states[capture.name] = state
+    position = fake.offsets[capture.name]
+    assert apply(capture).outcome is Outcome.UNCHANGED
+    assert start(capture).all_running
+    verbs = [call.rsplit("/", 1)[1] for call in fake.wrote()]
+    assert verbs == ["stop", "resume"]
+    assert fake.offsets[capture.name] == position
+
+
 def test_an_unsafe_config_never_reaches_connect(capture: Capture, fake: FakeConnect) -> None:
     settings = replace(capture.settings, host="db.example.com")
     with pytest.raises(ConfigRefusedError, match=r"database\.sslmode"):
