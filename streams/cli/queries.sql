@@ -45,6 +45,14 @@ WHERE received_at > now() - make_interval(secs => coalesce(%(news_s)s::float8, 8
 -- One canary row per partition, under one token.
 SELECT count(*) AS emitted FROM metering.emit_canaries(%(token)s::uuid);
 
+-- name: outbox_partitions
+-- Which source this outbox is, and how many partitions it knows of.
+SELECT source, partition_count FROM metering.source;
+
+-- name: grow_partitions
+-- Tells the outbox that the topics have more partitions.
+SELECT action, detail FROM metering.grow_partitions(%(partitions)s::integer);
+
 -- name: source_now
 -- The source database's time, which dates received_at.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us;

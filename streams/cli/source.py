@@ -1,4 +1,4 @@
-"""`tailrace source register|guard`: which database a source is, and whether rows are safe."""
+"""`tailrace source register|guard|grow`: which database a source is, and whether rows are safe."""
 
 from typing import Annotated
 
@@ -10,6 +10,7 @@ from streams.cli import terminal
 from streams.cli.capture_access import Reach, capture_of, seen_identity, sources
 from streams.cli.errors import FINDING
 from streams.cli.options import Dir, Json, new_app
+from streams.cli.source_grow import grow_command
 from streams.cli.stack import resolve
 
 app = new_app("A service's database as a source of usage.")
@@ -66,5 +67,7 @@ def guard(
     if findings:
         raise typer.Exit(FINDING)
 
+
+app.command("grow")(grow_command)
 
 APPS = {"source": app}

@@ -142,6 +142,11 @@ def test_compaction_is_fatal_retention_is_not(broker: Broker) -> None:
     }
 
 
+def test_the_counts_are_those_of_our_topics_that_are_there(broker: Broker) -> None:
+    broker.partitions = {topics.EVENTS: 24, topics.REVIEW: 12, "of somebody else": 3}
+    assert topics.counts("broker:9092") == {topics.EVENTS: 24, topics.REVIEW: 12}
+
+
 def test_another_partition_count_is_refused_before_anything_is_done(broker: Broker) -> None:
     broker.partitions = {topics.EVENTS: 6}
     with pytest.raises(TopicsError, match=r"usage\.events has 6, asked for 12") as refused:

@@ -8,6 +8,7 @@ from connectors.names import OUTBOX_SCHEMA, OUTBOX_TABLE, PUBLICATION
 from connectors.slot_guard import judge
 from connectors.source_registry import identify
 from streams.adapters.ledger_catalogue import LedgerSources
+from streams.cli.checkup.broker import kind_of
 from streams.cli.checkup.check import Check, Fix, NotMadeError, Trouble, answers
 from streams.cli.checkup.patient import Patient
 from streams.cli.database import row, rows
@@ -187,11 +188,29 @@ def _settings(patient: Patient) -> Iterator[Trouble]:
         ("partitions", settings.partitions, outbox["partition_count"]),
     ):
         if here != there:
+            fix = Fix("settings", f"TAILRACE_{name.upper()}={there}")
             yield Trouble(
-                f"TAILRACE_{name.upper()} is {here}, this outbox was installed with {there}",
+                f"TAILRACE_{name.upper()} is {here}, this outbox has {there}",
                 "identities and their partitions are made with the outbox's own",
-                Fix("settings", f"TAILRACE_{name.upper()}={there}"),
+                _grown(patient, there) or fix if name == "partitions" else fix,
             )
+
+
+def _grown(patient: Patient, before: int) -> Fix | None:
+    """How the outbox grows too, where the topics did: their count says which of the two is behind.
+
+    Where they cannot be asked, both are said, for a growth is never taken back.
+    """
+    wanted = patient.settings.partitions
+    if wanted < before or wanted % before:
+        return None
+    grow = f"tailrace source grow --partitions {wanted}"
+    try:
+        topics = patient.topics()
+    except Exception:  # noqa: BLE001 - why they cannot be asked is said by their own check
+        return Fix("settings", f"TAILRACE_PARTITIONS={before}  # if the topics have more: `{grow}`")
+    others = any(kind_of(finding.rule) in {"partitions", "missing"} for finding in topics)
+    return None if others else Fix("shell", f"{grow} --yes")
 
 
 def _ahead(patient: Patient) -> Iterator[Trouble]:

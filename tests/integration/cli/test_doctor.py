@@ -15,6 +15,8 @@ import requests
 
 from streams.adapters.clock import SystemClock
 from streams.cli.checkup import machine
+from streams.cli.checkup.patient import Patient
+from streams.topics import TopicFinding
 from tests.integration.cli.conftest import METERS, Cli
 from tests.integration.cli.pipeline import Pipeline
 from tests.integration.cli.test_capture import NAME, has_delivered
@@ -445,8 +447,10 @@ def test_a_meter_that_counts_otherwise_is_named_until_another_is_in_its_place(
 @pytest.mark.parametrize(
     ("check", "variable", "value", "said"),
     [
-        ("source-settings", "TAILRACE_PARTITIONS", "8", "this outbox was installed with 12"),
-        ("source-settings", "TAILRACE_SOURCE", "shop", "this outbox was installed with sandbox"),
+        ("source-settings", "TAILRACE_PARTITIONS", "8", "this outbox has 12"),
+        ("source-settings", "TAILRACE_PARTITIONS", "6", "this outbox has 12"),
+        ("source-settings", "TAILRACE_PARTITIONS", "24", "this outbox has 12"),
+        ("source-settings", "TAILRACE_SOURCE", "shop", "this outbox has sandbox"),
         ("stripe-key", "TAILRACE_LIVE", "1", "TAILRACE_LIVE is 1 with a test key"),
     ],
 )
@@ -460,6 +464,26 @@ def test_a_setting_that_does_not_fit_is_named_with_the_one_that_does(
 ) -> None:
     monkeypatch.setenv(variable, value)
     mended(ward, check, said, monkeypatch)
+
+
+def settings_fix(ward: Ward) -> dict[str, str]:
+    (trouble,) = ward.check("source-settings")["troubles"]
+    assert trouble["what"] == "TAILRACE_PARTITIONS is 24, this outbox has 12"
+    return dict(trouble["fix"])
+
+
+def test_an_outbox_that_did_not_grow_with_the_topics_is_named_with_the_command_that_grows_it(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow = "tailrace source grow --partitions 24"
+    monkeypatch.setenv("TAILRACE_PARTITIONS", "24")
+    unknown = settings_fix(ward)["paste"]
+    assert unknown == f"TAILRACE_PARTITIONS=12  # if the topics have more: `{grow}`"
+    monkeypatch.setattr(Patient, "topics", lambda _: [])
+    assert settings_fix(ward) == {"where": "shell", "paste": f"{grow} --yes"}
+    other = TopicFinding("usage.events", "has 12 partitions, …", "", fatal=True)
+    monkeypatch.setattr(Patient, "topics", lambda _: [other])
+    assert settings_fix(ward) == {"where": "settings", "paste": "TAILRACE_PARTITIONS=12"}
 
 
 def test_a_database_without_the_outbox_is_named_and_gets_it(

@@ -14,7 +14,7 @@ import msgspec
 import psycopg
 import requests
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from psycopg import sql
 
 from connectors.apply import apply, start
@@ -79,6 +79,7 @@ class Source:
     outbox: Outbox
     capture: Capture
     arrived: Arrived
+    admin: AdminClient
 
     def first_start(self) -> None:
         """Start, and let one row through, so that there is a stored position."""
@@ -99,6 +100,13 @@ class Source:
         self.capture.client.stop_and_wait(self.capture.name)
         until("a free slot", lambda: not self.outbox.active(), 30)
 
+    def grow(self, partitions: int) -> None:
+        """More partitions for the topic, in place; they are read too."""
+        topic = self.capture.settings.topic
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        added = range(PARTITIONS, partitions)
+        self.arrived.consumer.incremental_assign([TopicPartition(topic, n, 0) for n in added])
+
 
 @contextmanager
 def source_on(stack: LiveStack) -> Iterator[Source]:
@@ -114,7 +122,7 @@ def source_on(stack: LiveStack) -> Iterator[Source]:
     with requests.Session() as session, _reading(bootstrap, topic) as consumer:
         capture = _capture(outbox, facts["connect_url"], session, name, topic)
         try:
-            yield Source(outbox, capture, Arrived(consumer))
+            yield Source(outbox, capture, Arrived(consumer), admin)
         finally:
             session.delete(f"{facts['connect_url']}/connectors/{capture.name}", timeout=30)
             until("a free slot", lambda: not outbox.active(), 30)

@@ -123,6 +123,26 @@ def test_a_transaction_open_across_a_graceful_stop_arrives_whole(source: Source)
     source.arrived.await_ids(ids)
 
 
+def test_what_was_stopped_goes_on_where_it_stopped_and_knows_of_new_partitions(
+    source: Source,
+) -> None:
+    source.first_start()
+    source.stop()
+    ids = source.outbox.record(*(f"while stopped {n}" for n in range(20)))
+    source.grow(24)
+    assert source.outbox.execute("SELECT action FROM metering.grow_partitions(24)") == "grown"
+    assert apply(source.capture).outcome is Outcome.UNCHANGED
+    assert start(source.capture).all_running
+    with source.outbox.connect() as ops:
+        sent = ops.execute("SELECT event_id::text FROM metering.emit_canaries()").fetchall()
+    canaries = [event_id for (event_id,) in sent]
+    source.arrived.await_ids([*ids, *canaries])
+    assert {source.arrived.ids()[event_id] for event_id in (*ids, *canaries)} == {1}
+    came = [r for r in source.arrived.records if header(r, "event_type") == "metering.canary"]
+    assert sorted(r.partition() or 0 for r in came) == list(range(24))
+    assert [value_of(r)["partition"] for r in came] == [r.partition() for r in came]
+
+
 def test_a_slot_advanced_past_rows_is_refused_and_the_repair_delivers_them(
     source: Source,
 ) -> None:
