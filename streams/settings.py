@@ -79,7 +79,12 @@ class Settings:
     session_timeout_ms: int = _setting(10_000, _whole(1_000, 300_000), "a silent worker is gone")
     heartbeat_ms: int = _setting(1_000, _whole(100, 10_000), "pause of a moved partition, about")
     chunk_records: int = _setting(5_000, _whole(1, 100_000), "records fetched at a time, at most")
-    chunk_wait_ms: int = _setting(100, _whole(1, 5_000), "how long a fetch waits to fill up")
+    chunk_wait_ms: int = _setting(
+        # What was committed together comes within it. What comes later is in the next chunk.
+        10,
+        _whole(1, 5_000),
+        "how long a fetch waits for more once it has a record",
+    )
     settle_deadline_s: int = _setting(
         # Above the deadline of a delivery, below the group's patience with a silent member.
         60,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Message
 from rocksdict import Cache
 
 from streams.crash_points import CrashAt, never
@@ -41,6 +41,8 @@ from streams.engine.table import PartitionTable
 
 _COMMIT_EVERY_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
+_IDLE_S: Final = 0.1
+"""How long a request, a finished recovery or the end may wait while no record comes."""
 log = structlog.get_logger("engine")
 
 
@@ -230,9 +232,7 @@ class Feeder:
         group.seek_back()
         if self._notes_due:
             self._read_notes(group)
-        messages = group.consumer.consume(
-            self.settings.chunk_records_max, self.settings.fetch_wait_s
-        )
+        messages = self._fetch(group.consumer)
         if messages:
             hand_over.batch(messages)
         self._broker_errors.look()
@@ -241,6 +241,18 @@ class Feeder:
             self._committed_s = now_s
             group.offsets.commit(group.assigned.values(), wait=False)
             group.note_marks()
+
+    def _fetch(self, consumer: Consumer) -> list[Message]:
+        """What has arrived, as soon as there is anything, with what follows on its heels.
+
+        What comes while a batch is in hand is the next batch: the busier the worker, the larger
+        its batches, and in a trickle nothing waits for company that does not come.
+        """
+        first = consumer.consume(1, _IDLE_S)
+        if not first:
+            return first
+        more = self.settings.chunk_records_max - 1
+        return first + consumer.consume(more, self.settings.fetch_wait_s)
 
     def _read_notes(self, group: Group) -> None:
         # Whoever asks while they are read means a later reading.

@@ -35,8 +35,8 @@ class EngineSettings:
     """Bytes of keys and values in one chunk, at most; one record may be larger."""
     packed_bytes_max: int = 4 << 20
     """Bytes of one packed record, at most: half of `max.message.bytes` of the packed log."""
-    fetch_wait_s: float = 0.1
-    """How long a fetch gathers records: the latency of a trickle."""
+    fetch_wait_s: float = 0.01
+    """How long a fetch gathers more once it has a record: the latency of a trickle."""
     settle_deadline_s: float = 60.0
     """How long a chunk may take; above a broker restart."""
     delivery_timeout_ms: int = 45_000

@@ -36,7 +36,7 @@ def test_the_engine_is_told_what_the_settings_say() -> None:
     assert engine.horizon_ms == 168 * HOUR_MS
     assert engine.reach_back_ms == (168 + 24) * HOUR_MS
     assert engine.settle_deadline_s == 60
-    assert engine.fetch_wait_s == 0.1
+    assert engine.fetch_wait_s == 0.01
     assert engine.instance_id is None
     assert engine.client_id == "host:1:abc"
 
