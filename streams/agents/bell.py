@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-GATHER_S: Final = 0.05
+GATHER_S: Final = 0.01
 """Waited after a ring at least, so that one round of work serves many rings."""
 
 

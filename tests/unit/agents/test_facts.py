@@ -1,20 +1,29 @@
 """What a partition tells the ledger, and what it believes of the answer."""
 
+import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rocksdict import Cache
 
+from streams import topics
 from streams.agents import facts
-from streams.agents.facts import FactSender, collect
-from streams.agents.memory import memories_of, memory_of
+from streams.agents.facts import TOGETHER, FactSender, collect
+from streams.agents.memory import PartitionMemory, memories_of, memory_of
+from streams.core.fact import Applied, FactBatch, Remembered, WentBack
 from streams.core.identity import log_uuid
 from streams.engine.errors import TableClosed
+from streams.engine.log import LogId
+from streams.engine.table import open_table
+from streams.ports import LedgerUnavailableError
 from tests.support.events import T0_US, canary, correction, usage
 from tests.unit.agents.checks import check_end, check_state
 from tests.unit.agents.outside import PARTITION, TOPIC_ID
 from tests.unit.agents.world import Life, World
+from tests.unit.engine.build import settle, settlement
 
 Worlds = Callable[[Any], World]
 PLACE = (log_uuid(TOPIC_ID), PARTITION)
@@ -51,6 +60,73 @@ async def test_what_is_acknowledged_is_not_told_again(world_of: Worlds, begin: A
     assert len(world.ledger.batches) == 1
     assert collect(memory_of(life.table)) == (None, False)
     check_end(world, life.table)
+
+
+class Deliberate:
+    """A ledger that answers nobody before it was asked by as many as ever ask at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.away = False
+        self._many = asyncio.Event()
+
+    async def behind(self, known: Sequence[Remembered]) -> list[tuple[Remembered, WentBack]]:
+        del known
+        return []
+
+    async def position(self, log_id: str, partition: int) -> int:
+        del log_id, partition
+        return -1
+
+    async def apply_facts(self, batch: FactBatch) -> Applied:
+        self.asked.append(batch.partition)
+        if len(self.asked) == TOGETHER:
+            self._many.set()
+        async with asyncio.timeout(10):
+            await self._many.wait()
+        if self.away:
+            raise LedgerUnavailableError("away")
+        return Applied(batch.position, 0)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[list[PartitionMemory]]:
+    """Twice as many partitions with news as are told of at a time."""
+    cache = Cache(1 << 20)
+    tables = [
+        open_table(
+            tmp_path / str(number),
+            LogId(topics.EVENTS, TOPIC_ID, number),
+            partitions=2 * TOGETHER,
+            width_ms=1_000_000,
+            cache=cache,
+        )
+        for number in range(2 * TOGETHER)
+    ]
+    for table in tables:
+        settle(table, settlement(0, 3, levels=[], unsent=[]))
+    yield memories_of(tables)
+    for table in tables:
+        table.close()
+
+
+async def test_several_partitions_are_told_of_at_a_time_each_once(
+    many: list[PartitionMemory],
+) -> None:
+    ledger = Deliberate()
+    assert await FactSender(ledger, lambda _: None).send(many) == 0
+    assert sorted(ledger.asked) == list(range(2 * TOGETHER))
+    assert {memory.table.acknowledged for memory in many} == {3}
+
+
+async def test_a_ledger_that_is_away_is_asked_no_more_often_than_at_a_time(
+    many: list[PartitionMemory],
+) -> None:
+    ledger = Deliberate()
+    ledger.away = True
+    assert await FactSender(ledger, lambda _: None).send(many) is None
+    assert len(ledger.asked) == TOGETHER
+    assert {memory.table.acknowledged for memory in many} == {-1}
 
 
 async def test_a_lost_answer_repeats_the_batch_and_changes_nothing(
