@@ -34,19 +34,18 @@ from streams.agents.catalogue_book import CatalogueBook
 from streams.agents.dead_letters import DeadLetterPump
 from streams.agents.facts import FactSender
 from streams.agents.holds import Holds, record_held
+from streams.agents.lineage import Lineage
 from streams.agents.meter_watch import MeterWatch
 from streams.agents.overdue import OverduePass
 from streams.agents.publish import Publisher
 from streams.agents.publish_limits import PublishLimits
 from streams.agents.rejections import Rejections
 from streams.app import Parts, Resource, Service
-from streams.core.identity import log_uuid, topic_id_of
 from streams.core.instant import HOUR_US, wire_text
 from streams.core.level import newer
 from streams.core.mark import earlier, from_version_1
 from streams.crash_points import CrashAt, crash_at, never
 from streams.engine.absorb import MergeRules
-from streams.engine.before import Told
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import DataDirectoryInUse
 from streams.engine.fail_stop import FailStop
@@ -59,13 +58,11 @@ from streams.engine.partitioner import home_of
 from streams.engine.settings import EngineSettings
 from streams.kafka_access import client_security
 from streams.logs import configure_logging
-from streams.ports import LedgerUnavailableError
 from streams.settings import Settings, SettingsError
 from streams.stripe_access import request_s_max, stripe_settings
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-ANSWER_TIMEOUT_S: Final = 10.0
 
 
 def build(settings: Settings) -> Service:
@@ -93,6 +90,7 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
     )
     book = CatalogueBook(ledger, clock, settings.horizon_h * HOUR_US)
     holds = Holds(ledger, clock, name)
+    lineage = Lineage(ledger, loop)
     attempts = AttemptMemory(
         ledger,
         AttemptFile(Path(settings.data_dir)),
@@ -113,13 +111,14 @@ def _parts(settings: Settings, clock: SystemClock, fail_stop: FailStop, name: st
         engine,
         Hooks(
             rules=MergeRules(pick_seen=earlier, merge_level=newer, from_version_1=from_version_1),
-            acknowledged=lambda log_id: _acknowledged(loop, ledger, log_id),
+            acknowledged=lineage.acknowledged,
             clock=clock.elapsed_s,
             wall=lambda: wire_text(clock.now_us()),
             fail_stop=fail_stop,
             note=attempts.note,
             crash_at=reached,
-            before=lambda log_id: _logs_before(loop, ledger, log_id),
+            layout=lineage.layout,
+            before=lineage.before,
             given_up=_on_loop(loop, holds),
         ),
     )
@@ -152,31 +151,6 @@ def _on_loop(loop: asyncio.AbstractEventLoop, holds: Holds) -> GivenUp:
 def _outputs(settings: Settings) -> OutputProducer:
     """A producer for one user alone: shared, one would be told of the other's failures."""
     return OutputProducer(producer_config(settings.kafka_bootstrap, 5, client_security(settings)))
-
-
-def _acknowledged(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId) -> int:
-    """What the ledger has of a log, asked from a recovery thread; -1 when it cannot say now."""
-    question = asyncio.run_coroutine_threadsafe(
-        ledger.position(log_uuid(log_id.topic_id), log_id.partition), loop
-    )
-    try:
-        return question.result(ANSWER_TIMEOUT_S)
-    except (LedgerUnavailableError, TimeoutError):
-        question.cancel()
-        return -1
-
-
-def _logs_before(loop: asyncio.AbstractEventLoop, ledger: Ledger, log_id: LogId) -> Told | None:
-    """Which logs the ledger lets this one continue; None when it cannot say now."""
-    question = asyncio.run_coroutine_threadsafe(
-        ledger.logs_before(log_uuid(log_id.topic_id), log_id.partition), loop
-    )
-    try:
-        found = question.result(ANSWER_TIMEOUT_S)
-    except (LedgerUnavailableError, TimeoutError):
-        question.cancel()
-        return None
-    return {topic_id_of(before): told for before, told in found.items()}
 
 
 def _started(packed_log: PackedLog) -> Callable[[], Awaitable[None]]:

@@ -18,6 +18,11 @@ GROUP BY minute, verdict_class ORDER BY minute, verdict_class;
 SELECT partition FROM ledger.canary_token
 WHERE source = %(source)s AND token = %(token)s ORDER BY partition;
 
+-- name: partitions_followed
+-- How many partitions the topic has that is followed now; NULL where nobody noted it.
+SELECT max(l.partitions) FROM ledger.log_life AS l JOIN ledger.log_followed AS f USING (log_id)
+WHERE l.log_topic = %(topic)s;
+
 -- name: canary_ages
 -- Age of the youngest canary of each partition.
 SELECT source, partition, ledger.us(received_at), ledger.us(now()) - ledger.us(received_at)

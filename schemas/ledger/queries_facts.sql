@@ -2,8 +2,15 @@
 -- Rows travel as one JSON text per kind: a text is cheap to make and is parsed by the server.
 
 -- name: log_known
--- The topic of a registered log.
-SELECT log_topic FROM ledger.log WHERE log_id = %(log_id)s;
+-- The topic of a registered log, and whether its partitions are noted.
+SELECT l.log_topic, l.partitions IS NOT NULL FROM ledger.log_life AS l WHERE l.log_id = %(log_id)s;
+
+-- name: log_note_span
+-- Notes how many partitions the topic has whose life began with this log.
+INSERT INTO ledger.log_span (log_id, root_id, first_partition, partitions)
+SELECT %(log_id)s, %(log_id)s, 0, %(partitions)s
+WHERE EXISTS (SELECT FROM ledger.log WHERE log_id = %(log_id)s)
+ON CONFLICT DO NOTHING;
 
 -- name: log_register_first
 -- Registers the very first log; does nothing when there is any other.
@@ -12,15 +19,15 @@ SELECT %(log_id)s, %(log_topic)s, true, 'the first log this ledger was told of'
 WHERE NOT EXISTS (SELECT FROM ledger.log)
 ON CONFLICT DO NOTHING;
 
--- name: logs_before
--- The logs that this one continues, because a person has opened it: those of its topic that were
--- opened before it, the latest first, and up to where each one's facts are held of a partition.
-SELECT b.log_id::text, coalesce(p.position, -1)
-FROM ledger.log AS l
-JOIN ledger.log AS b ON b.log_topic = l.log_topic AND b.opened_at < l.opened_at
-LEFT JOIN ledger.position AS p ON p.log_id = b.log_id AND p.partition = %(partition)s
-WHERE l.log_id = %(log_id)s AND NOT l.first
-ORDER BY b.opened_at DESC;
+-- name: log_lives
+-- All logs of the topic of this one, by the lives of the topic, the first life and log first; later
+-- lives left out.
+SELECT l.root_id::text, l.log_id::text, l.first_partition, l.partitions, l.boundaries
+FROM ledger.log_life AS l
+JOIN ledger.log_life AS r ON r.log_id = l.root_id
+JOIN ledger.log_life AS own ON own.log_topic = l.log_topic AND own.log_id = %(root)s
+WHERE r.opened_at <= own.opened_at
+ORDER BY r.opened_at, l.root_id, l.first_partition;
 
 -- name: position_read
 -- The offset up to which a partition's facts are held.

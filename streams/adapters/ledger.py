@@ -16,6 +16,7 @@ from streams.adapters.ledger_publishing import LedgerPublishing
 from streams.adapters.ledger_rejections import LedgerRejections
 from streams.core.catalogue import MeterVersion
 from streams.core.fact import FactBatch, LedgerAnswer, Remembered, WentBack
+from streams.core.growth import Life
 from streams.core.lane import Claim, LastAttempt, Settlement, Standing
 from streams.core.orders import HeldRecord, Orders
 from streams.crash_points import CrashAt, never
@@ -49,9 +50,9 @@ class Ledger:
         """See `LedgerFacts.position`."""
         return await self.facts.position(log_id, partition)
 
-    async def logs_before(self, log_id: str, partition: int) -> dict[str, int]:
-        """See `LedgerFacts.logs_before`."""
-        return await self.facts.logs_before(log_id, partition)
+    async def lives(self, root: str, partitions: int) -> tuple[Life, ...]:
+        """See `LedgerFacts.lives`."""
+        return await self.facts.lives(root, partitions)
 
     async def load_catalogue(self) -> tuple[list[MeterVersion], int]:
         """See `LedgerCatalogue.load_catalogue`."""

@@ -12,6 +12,7 @@ import msgspec
 from streams.adapters import ledger_rows
 from streams.adapters.ledger_pool import Connection, LedgerPool, LedgerRefusedError, Statements
 from streams.core.fact import Applied, FactBatch, LedgerAnswer, Remembered, WentBack
+from streams.core.growth import Life, lives_of
 
 NOTHING_STORED: Final = -1
 
@@ -62,15 +63,18 @@ class LedgerFacts:
         )
         return NOTHING_STORED if stored is None else int(stored)
 
-    async def logs_before(self, log_id: str, partition: int) -> dict[str, int]:
-        """The logs that this one continues, the latest first → the offset held of a partition.
+    async def lives(self, root: str, partitions: int) -> tuple[Life, ...]:
+        """The lives of a topic up to one of them, the first life first; empty where it is unknown.
+
+        Args:
+            root: the log that the last of them began with.
+            partitions: what it has now, for lives of which no count was noted.
 
         Raises:
             LedgerUnavailableError: no answer.
         """
-        parameters = {"log_id": log_id, "partition": partition}
-        found = await self._pool.run(lambda conn: self._sql.rows(conn, "logs_before", parameters))
-        return {before: int(position) for before, position in found}
+        found = await self._pool.run(lambda conn: self._sql.rows(conn, "log_lives", {"root": root}))
+        return lives_of(found, partitions)
 
     async def _apply(self, conn: Connection, batch: FactBatch) -> LedgerAnswer:
         await self._register(conn, batch)
@@ -110,16 +114,25 @@ class LedgerFacts:
 
     async def _register(self, conn: Connection, batch: FactBatch) -> None:
         names = {"log_id": batch.log_id, "log_topic": batch.log_topic}
-        if await self._sql.value(conn, "log_known", names) is not None:
-            return
-        await self._sql.run(conn, "log_register_first", names)
-        if await self._sql.value(conn, "log_known", names) is None:
+        begun_with = batch.begun_with
+        known = await self._sql.rows(conn, "log_known", names)
+        if not known and begun_with is not None:
+            await self._sql.run(conn, "log_register_first", names)
+            known = await self._sql.rows(conn, "log_known", names)
+        if not known:
             raise LedgerRefusedError(
                 f"log_id: {batch.log_topic} has the topic id {batch.log_id}, but this ledger "
                 "follows another log: the topic was recreated, or this is another cluster. A "
                 "second log could count everything again: `tailrace topics adopt` opens it, and "
                 "workers that are started after that remember what was counted before"
+                if begun_with is not None
+                else f"log_id: partition {batch.partition} of {batch.log_topic} came when the "
+                "topic grew, of which this ledger does not know: it was restored from before "
+                "that. `tailrace topics grow` makes it known again"
             )
+        ((_, is_noted),) = known
+        if not is_noted and begun_with is not None:
+            await self._sql.run(conn, "log_note_span", {**names, "partitions": begun_with})
 
     async def _behind(
         self, conn: Connection, known: Sequence[Remembered]

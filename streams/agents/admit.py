@@ -119,7 +119,7 @@ class Admitter:
         return decided, catalogue
 
     def _place(self, chunk: Chunk, memory: PartitionMemory) -> Place:
-        partition = chunk.log.partition
+        partition, layout = chunk.log.partition, chunk.table.layout
         return Place(
             topic=chunk.log.topic,
             partition=partition,
@@ -129,6 +129,9 @@ class Admitter:
             floor_us=chunk.table.floor_us,
             suspect=chunk.suspect,
             skips=self._book.orders.of(log_uuid(chunk.log.topic_id), partition),
+            settled_at=layout.settled_at,
+            home_before=layout.home_before,
+            origins=layout.origins,
         )
 
     async def _settle(

@@ -202,6 +202,7 @@ def collect(memory: PartitionMemory) -> tuple[Collected | None, bool]:
         log_topic=table.log.topic,
         log_id=log_uuid(table.log.topic_id),
         partition=table.log.partition,
+        begun_with=table.layout.begun_with,
         acknowledged=table.acknowledged,
         position=position,
         catalogue_hash=memory.catalogue_hash.hex(),

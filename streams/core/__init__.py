@@ -20,6 +20,7 @@ Read in the order of the journey:
 `orders`: what operators decided about single records.
 `decided`: what is known before a chunk is decided, and what follows from it.
 `hold`: records that nothing may decide, and what skipping one means.
+`growth`: which partition a key was on, and what its partition of now remembers of that.
 `admission`: a chunk, decided record by record.
 `mark`: what the state remembers of an identity.
 `level`: readings that grow with what was accepted.

@@ -100,7 +100,9 @@ class _Admission:
 
     def take(self, record: SourceRecord, content: Decoded) -> Hold | AwaitFresh | None:
         """One record; a value when it and everything after it must wait."""
-        at_home = self.home(record.key or b"") == self.partition
+        key, offset, place = record.key or b"", record.offset, self.place
+        home = self.home(key) if offset >= place.settled_at else place.home_before(key, offset)
+        at_home = home == self.partition
         if isinstance(content, UsageEvent):  # nearly every record
             return self._usage(record, content) if at_home else hold.astray(record)
         match content:
@@ -229,7 +231,8 @@ class _Admission:
         if event.event_id in self.known:
             self.decided.counts["duplicate"] += 1
             return
-        if canary.partition != partition:
+        # One that waited while the topic grew names the partition that its key had before.
+        if canary.partition != partition and canary.partition not in self.place.origins:
             rule = f"a canary of partition {canary.partition} proves nothing on {partition}"
             self._dead(record, event, Dead(rule, "$.partition"))
             return
@@ -286,8 +289,7 @@ class _Admission:
         self.known[identity] = mark
         decided.seen.append((identity, mark))
         if received_us - record.timestamp_ms * 1000 > AHEAD_MAX_US:
-            # Let into the maximum, one instant in the far future would later become the floor, and
-            # everything after it would look forgotten.
+            # One far ahead would become the floor some day, and all after it look forgotten.
             decided.pinned.append((identity, mark))
         elif received_us > decided.received_max_us:
             decided.received_max_us = received_us

@@ -1,7 +1,7 @@
 """What admission is given of a partition and what it gives back for one chunk: values only."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,12 +33,19 @@ class SourceRecord(Protocol):
         """Kafka value."""
 
 
+def _never_elsewhere(key: bytes, offset: int) -> int:
+    message = f"{key!r} at {offset}: the topic never had another partition count"
+    raise LookupError(message)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a chunk comes from and what its partition remembers.
 
     `lookup` answers for ids in order with their stored mark or None, `home` for a key with the
-    partition it belongs on. `floor_us` is the greatest `received_at` that the state has dropped.
+    partition it belongs on since the offset `settled_at`, before which `home_before` answers, and
+    `origins` are the partitions where its keys were at home before that.
+    `floor_us` is the greatest `received_at` that the state has dropped.
     `suspect` is the offset of a record that has killed workers: it is parked without being read.
     `skips` are records that a person decided to dead-letter, by offset.
     """
@@ -51,6 +58,9 @@ class Place:
     floor_us: int
     suspect: int | None = None
     skips: Skips = field(default_factory=dict)
+    settled_at: int = 0
+    home_before: Callable[[bytes, int], int] = _never_elsewhere
+    origins: Container[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

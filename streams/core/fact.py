@@ -133,12 +133,14 @@ class FactBatch:
 
     `log_id` is the topic's id (UUID text), `acknowledged` the position that this worker remembers
     the ledger to have confirmed (-1: none), `position` the source offset up to which all facts are
-    contained in this batch or earlier ones.
+    contained in this batch or earlier ones. `begun_with` is the partition count that the topic
+    began with, None for a partition that came when it grew.
     """
 
     log_topic: str
     log_id: str
     partition: int
+    begun_with: int | None
     acknowledged: int
     position: int
     catalogue_hash: str

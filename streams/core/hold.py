@@ -28,7 +28,8 @@ def astray(record: SourceRecord) -> Hold:
     """On another partition than its key says: its copies there would not be known here."""
     reason = (
         f"the record at offset {record.offset} belongs on another partition; its producer "
-        "does not use Kafka's murmur2, or the partition count was changed"
+        "does not use Kafka's murmur2, or has not noticed that the topic grew: skip it, and let "
+        "metering.reemit send its row again"
     )
     return Hold(record.offset, reason, by_record=True)
 

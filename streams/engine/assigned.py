@@ -27,6 +27,8 @@ class Assigned:
     """The operator asked for a pause."""
     held: str | None = None
     """Why it is held; None when it is not."""
+    waits: bool = False
+    """It is held until another partition has come far enough, and tried again now and then."""
     must_seek: bool = True
     """Records were dropped: nothing fetched counts until the position is set again."""
     committed: int = -2

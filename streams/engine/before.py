@@ -1,22 +1,42 @@
-"""The logs that came before: what a new log remembers of the one it continues.
+"""The logs that came before: what a log remembers of those that it continues.
 
 A topic that was lost and created anew is another log. Once a person has opened it in the ledger, it
 goes on with what the ledger holds of the earlier ones: their ids stay known, so that copies count
 nothing. Whatever the ledger lacks is not remembered, and counts when the source sends it again.
+
+A partition that came when its topic grew is a log of its own, too. It remembers what the partition
+held whose keys it took over, up to where they left it; that partition lives on, and may not have
+come so far yet.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from streams.engine.errors import EarlierBehind
 from streams.engine.log import LogId
 from streams.engine.packed import PackedRecord
 from streams.engine.ranges import Coverage
 
-Told = Mapping[str, int]
-"""Topic ids of earlier logs, the latest first → the offset up to which the ledger holds them."""
 
+class Earlier(NamedTuple):
+    """One earlier log, as far as a partition has to remember it."""
+
+    partition: int
+    """Its partition; another one than the present log's, where a topic grew."""
+    last: int
+    """Source offset up to which everything must be remembered; below 0 for nothing."""
+    held: int
+    """Source offset up to which the ledger holds its facts; below 0 for none."""
+    lives: bool = False
+    """It lives on beside this one: what it holds beyond `last` counts there, and never here."""
+
+
+Told = Mapping[str, Earlier]
+"""Topic ids of earlier logs, the latest first → what has to be remembered of each."""
+
+_NOTHING: Final = Earlier(-1, -1, -1)
 CONTINUE: Final = (
     "To go on: create the topic anew (delete it if it is there, then `tailrace topics apply`), "
     "`tailrace topics adopt`, start the workers again, then `tailrace connector repair "
@@ -62,20 +82,28 @@ class Before:
             continued: topic ids that were asked for when the table was made.
         """
         told = self._told or {}
-        return [each for each in told if told[each] >= 0 and each not in continued]
+        return [each for each in told if told[each].last >= 0 and each not in continued]
 
     @property
     def continued(self) -> tuple[str, ...]:
         """Topic ids of all earlier logs, for a table that was made with what is known of them."""
         return tuple(self._told or ())
 
+    def begin_anew(self) -> None:
+        """The table is emptied: what was read into it counts as unread."""
+        self._covered.clear()
+        self._times.clear()
+
     def remember(self, record: PackedRecord, topic_id: str) -> PackedRecord | None:
         """An earlier log's packed record as the present log knows it: its ids, and nothing else.
 
-        None when the ledger does not hold all of it.
+        None when nothing of it is to be remembered: of another partition, or, of a log that ended,
+        not held by the ledger as a whole.
         """
-        told = -1 if self._told is None else self._told.get(record.topic_id, -1)
-        if record.last > told:
+        told = (self._told or {}).get(record.topic_id, _NOTHING)
+        if record.partition != told.partition:
+            return None
+        if record.first > told.last if told.lives else record.last > told.held:
             return None
         covered = self._covered.setdefault(record.topic_id, Coverage())
         if covered.add(record.first, record.last):
@@ -99,18 +127,44 @@ class Before:
 
         Raises:
             LedgerSilent: nobody can say now whether there is anything to remember.
+            EarlierBehind: a log that lives on lacks it, which is for its own workers to write.
         """
         if self._told is None:
             raise LedgerSilent("which earlier logs this one continues")
         for topic_id, told in self._told.items():
-            if told < 0:
+            if told.last < 0:
                 continue
             newest = self._covered.get(topic_id, Coverage()).newest()
             first, last = newest or (0, -1)
-            if last < told:
-                return f"offsets {last + 1} to {told} of the log before (topic id {topic_id})"
+            log = f"of partition {told.partition} of the log before (topic id {topic_id})"
+            if last < told.last:
+                return self._lacking(told, f"offsets {last + 1} to {told.last} {log}")
             if self._times[topic_id, first] <= since_ms:
                 return None
             if first > 0:
-                return f"what lies before offset {first} of the log before (topic id {topic_id})"
+                return self._lacking(told, f"what lies before offset {first} {log}")
         return None
+
+    @staticmethod
+    def _lacking(told: Earlier, what: str) -> str:
+        if not told.lives:
+            return what
+        raise EarlierBehind(
+            f"the packed log lacks {what}. Usually that partition is still at work, and this one "
+            "goes on by itself. Where it is settled up to there, the packed log was cut: delete "
+            "that partition's state on its worker's disk while the worker is stopped, and it is "
+            "written again"
+        )
+
+    def elsewhere(self, partition: int) -> list[int]:
+        """Other partitions of the packed log that hold something of earlier logs."""
+        found = (each.partition for each in (self._told or {}).values() if each.last >= 0)
+        return sorted(set(found) - {partition})
+
+    def covers(self, partition: int) -> bool:
+        """Whether everything is known that a partition of the packed log has for this one."""
+        for topic_id, told in (self._told or {}).items():
+            newest = self._covered.get(topic_id, Coverage()).newest() or (0, -1)
+            if told.partition == partition and (newest[0] > 0 or newest[1] < told.last):
+                return False
+        return True

@@ -12,6 +12,7 @@ EngineError
 │   ├── AnchorMismatch         the record at the applied offset is not the one that was settled
 │   ├── PartitionCountChanged  the topic has another number of partitions
 │   ├── RecoveryGap            neither packed log nor source reaches back far enough
+│   ├── EarlierBehind          another partition has not settled what this one must remember
 │   ├── ForeignPackedRecord    the packed log holds the state of another log
 │   ├── UnknownPackedVersion   a packed record was written by a newer release
 │   ├── PackedRecordDamaged    a packed record cannot be read
@@ -74,6 +75,10 @@ class PartitionCountChanged(LogRefused):
 
 class RecoveryGap(LogRefused):
     """The state cannot be rebuilt: neither packed log nor source reaches back far enough."""
+
+
+class EarlierBehind(LogRefused):
+    """A partition whose keys came here has not settled all of them yet; it is tried again."""
 
 
 class ForeignPackedRecord(LogRefused):

@@ -30,6 +30,7 @@ from streams.engine.group import Group
 from streams.engine.group_offsets import Note, Notes
 from streams.engine.hand_over import GivenUp, HandOver, Put, nobody_asks
 from streams.engine.kafka_faults import error_of, is_final, text_of
+from streams.engine.layout import LayoutOf, ungrown
 from streams.engine.log import LogId
 from streams.engine.log_guard import Seconds, TopicInquiry
 from streams.engine.log_reader import Cancelled
@@ -40,6 +41,7 @@ from streams.engine.settings import EngineSettings
 from streams.engine.table import PartitionTable
 
 _COMMIT_EVERY_S: Final = 1.0
+_TRY_EVERY_S: Final = 5.0
 _PATIENCE_S: Final = 15.0
 _IDLE_S: Final = 0.1
 """How long a request, a finished recovery or the end may wait while no record comes."""
@@ -64,6 +66,8 @@ class Hooks:
     """What the service wants remembered beside the offsets."""
     crash_at: CrashAt = never
     """Hook of the drills."""
+    layout: LayoutOf = ungrown
+    """How the topic came to its partitions (`Recovery.layout`)."""
     before: Callable[[LogId], Told | None] = nothing_before
     """Earlier logs that a log continues (`Recovery.before`)."""
     given_up: GivenUp = nobody_asks
@@ -84,6 +88,7 @@ class Feeder:
         self._group: Group | None = None
         self._hand_over: HandOver | None = None
         self._broker_errors = BrokerErrors(hooks.clock, hooks.wall)
+        self._tried_s = 0.0
         self._committed_s = 0.0
         self.notes: Notes | None = None
         """What workers noted, as it was read last; None until it was."""
@@ -241,6 +246,9 @@ class Feeder:
             self._committed_s = now_s
             group.offsets.commit(group.assigned.values(), wait=False)
             group.note_marks()
+        if now_s - self._tried_s >= _TRY_EVERY_S:
+            self._tried_s = now_s
+            group.try_waiting()
 
     def _fetch(self, consumer: Consumer) -> list[Message]:
         """What has arrived, as soon as there is anything, with what follows on its heels.
@@ -278,5 +286,6 @@ class Feeder:
             inquiry=inquiry,
             cache=Cache(settings.block_cache_bytes),
             acknowledged=self._hooks.acknowledged,
+            layout=self._hooks.layout,
             before=self._hooks.before,
         )

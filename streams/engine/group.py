@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from streams.engine.assigned import Assigned
 from streams.engine.data_dir import quarantine
-from streams.engine.errors import LogRefused, RecoveryCancelled, StateUnavailable
+from streams.engine.errors import EarlierBehind, LogRefused, RecoveryCancelled, StateUnavailable
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.group_offsets import GroupOffsets, Note, carried
 from streams.engine.kafka_faults import error_of, text_of
@@ -189,6 +189,7 @@ class Group:
                 pass
             case LogRefused():
                 self.hold(assigned, f"{type(error).__name__}: {error}")
+                assigned.waits = isinstance(error, EarlierBehind)
             case StateUnavailable():
                 self._fail_stop(ExitCode.STATE_UNAVAILABLE, str(error))
             case _:
@@ -223,9 +224,18 @@ class Group:
     def hold(self, assigned: Assigned, reason: str) -> None:
         """Keep a partition assigned, but do not read it, until someone resumes it."""
         self.stop_feeding(assigned)
-        assigned.held = reason
+        assigned.held, assigned.waits = reason, False
         self._publish()
         log.error("partition_held", partition=assigned.partition, reason=reason)
+
+    def try_waiting(self) -> None:
+        """Recover again what waits for another partition.
+
+        In between no thread waits with it: the other one may need it.
+        """
+        for assigned in self.assigned.values():
+            if assigned.waits and not assigned.paused:
+                self.resume(assigned)
 
     def pause(self, assigned: Assigned) -> None:
         """Do not read a partition until it is resumed."""
@@ -235,7 +245,7 @@ class Group:
     def resume(self, assigned: Assigned) -> None:
         """Read a partition again; a held one is recovered once more first if it has no table."""
         was_held = assigned.held is not None
-        assigned.paused = False
+        assigned.paused = assigned.waits = False
         assigned.held = None
         if was_held:
             assigned.isolation = assigned.isolation.resumed()

@@ -22,7 +22,7 @@ from streams.engine.fence import Fence
 from streams.engine.group import Group
 from streams.engine.kafka_faults import is_final, text_of
 from streams.engine.log import LogId, Record
-from streams.engine.log_guard import Seconds, TopicInquiry
+from streams.engine.log_guard import Seconds, TopicInquiry, TopicLife
 from streams.engine.outcome import Before, Outcomes
 from streams.engine.poison import Alone, Held, Whole
 from streams.engine.settings import EngineSettings
@@ -148,6 +148,7 @@ class HandOver:
     ) -> Chunk:
         table = source.table
         log = table.log
+        life = TopicLife(table.layout.life_id, table.layout.partitions)
         question = source.fetched.question(self.inquiry, log.topic)
         fence = Fence(
             self.clock,
@@ -165,7 +166,7 @@ class HandOver:
             single=isinstance(plan, Alone),
             suspect=records[0].offset if isinstance(plan, Alone) and plan.suspect else None,
             guards=Guards(
-                verify_log=lambda: self.inquiry.verify(log, question),
+                verify_log=lambda: self.inquiry.verify(log, life, question),
                 fence=fence.ask,
                 headers=lambda index: source.headers(records[index].offset),
                 crash_at=self.crash_at,

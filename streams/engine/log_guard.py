@@ -79,19 +79,25 @@ class TopicInquiry:
                     raise self._unknown(topic, exception) from exception
             pause.wait(_RETRY_PAUSE_S)
 
-    async def verify(self, log: LogId, question: "Future[Any]") -> None:
+    async def verify(self, log: LogId, life: TopicLife, question: "Future[Any]") -> None:
         """Await the answer to a question asked after the fetch, and compare.
 
-        The old id, seen after the fetch, proves that the fetch was from the old log.
+        The old id, seen after the fetch, proves that the fetch was from the old log; the old count
+        that its keys were at home where the table thinks.
+
+        Args:
+            log: the log that was fetched, for texts.
+            life: its topic's, as it was when the table was read.
+            question: as `ask` gave it.
 
         Raises:
             LogChanged: the topic is another one by now.
-            LogUnverified: no answer in time.
+            LogUnverified: no answer in time, or the topic has another number of partitions.
         """
         deadline = self._clock() + self._patience_s
         while True:
             try:
-                life = _life(await asyncio.wrap_future(question))
+                found = _life(await asyncio.wrap_future(question))
             except KafkaException as exception:
                 error = error_of(exception)
                 passing = is_passing(error) or is_unknown_topic(error)
@@ -100,10 +106,15 @@ class TopicInquiry:
                         f"{log}: the broker did not say whose log this is: {text_of(error)}"
                     ) from exception
             else:
-                if life.topic_id != log.topic_id:
+                if found.topic_id != life.topic_id:
                     raise LogChanged(
                         f"{log}: the topic was deleted and created again while it was read; it "
-                        f"has the id {life.topic_id} now"
+                        f"has the id {found.topic_id} now"
+                    )
+                if found.partitions != life.partitions:
+                    raise LogUnverified(
+                        f"{log}: the topic has {found.partitions} partitions by now, it had "
+                        f"{life.partitions}: keys are at home elsewhere"
                     )
                 return
             await asyncio.sleep(_RETRY_PAUSE_S)

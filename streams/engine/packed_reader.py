@@ -1,6 +1,7 @@
 """The packed log of one partition → packed records, in groups worth one write."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Final
 
 from streams.engine.before import CONTINUE, Before
@@ -35,6 +36,22 @@ class PackedReader:
         """First offset, and the one after the last."""
         return self._reader.marks(self.topic, self._log.partition)
 
+    def elsewhere(self) -> Iterator[list[PackedRecord]]:
+        """Packed records of earlier logs that lie in other partitions, as memory alone.
+
+        Raises:
+            UnknownPackedVersion, PackedRecordDamaged: hold the partition.
+            RecoveryCancelled: the partition moved away meanwhile.
+            KafkaException: the log cannot be read.
+        """
+        for partition in self._before.elsewhere(self._log.partition):
+            low, high = self._reader.marks(self.topic, partition)
+            with closing(self._groups(partition, low, high)) as groups:
+                for group, _ in groups:
+                    yield group
+                    if self._before.covers(partition):
+                        break
+
     def groups(self, start: int, end: int) -> Iterator[Group]:
         """Packed records from `start` up to before `end`; those of earlier logs as memory alone.
 
@@ -44,14 +61,16 @@ class PackedReader:
             RecoveryCancelled: the partition moved away meanwhile.
             KafkaException: the log cannot be read.
         """
+        return self._groups(self._log.partition, start, end)
+
+    def _groups(self, partition: int, start: int, end: int) -> Generator[Group, None, None]:
         group: list[PackedRecord] = []
         id_bytes = 0
         at = start
-        partition = self._log.partition
         for batch in self._reader.read(self.topic, partition, start, end, self._cancelled):
             for message in batch:
                 at = (message.offset() or 0) + 1
-                record = self._own(decode(message.value() or b"", self._from_version_1))
+                record = self._kept(decode(message.value() or b"", self._from_version_1), partition)
                 if record is None:
                     continue
                 group.append(record)
@@ -62,8 +81,10 @@ class PackedReader:
         if group:
             yield group, at
 
-    def _own(self, record: PackedRecord) -> PackedRecord | None:
+    def _kept(self, record: PackedRecord, partition: int) -> PackedRecord | None:
         log = self._log
+        if partition != log.partition:
+            return self._before.remember(record, log.topic_id)
         if (record.topic_id, record.partition) == (log.topic_id, log.partition):
             return record
         if record.partition == log.partition and self._before.continues(record.topic_id):

@@ -20,7 +20,6 @@ from streams.engine.before import CONTINUE, Before, LedgerSilent
 from streams.engine.data_dir import quarantine
 from streams.engine.errors import (
     LogRecreated,
-    PartitionCountChanged,
     RecoveryCancelled,
     RecoveryGap,
     StateDamaged,
@@ -35,8 +34,9 @@ from streams.engine.ranges import Coverage
 from streams.engine.recovery_needs import Recovery
 from streams.engine.source_check import check_position, source_marks
 from streams.engine.table import PartitionTable, open_table
+from streams.engine.topic_check import follow_count, layout_of, life_of
 
-_RETRY_PAUSE_S: Final = 0.5
+RETRY_PAUSE_S: Final = 0.5
 log_ = structlog.get_logger("engine")
 
 
@@ -44,29 +44,36 @@ def recover(recovery: Recovery, partition: int, cancelled: Cancelled) -> Partiti
     """Recover one partition; tries again while the broker is away. Blocks.
 
     Raises:
+        EarlierBehind: the partition waits for another, which may be this worker's next.
         LogRefused: the partition must be held; the text says what to do.
         RecoveryCancelled: the partition moved away meanwhile; nothing is left open.
         StateUnavailable: the disk is full or not accessible.
         KafkaException: the broker refuses in a way that does not pass.
     """
     pause = threading.Event()
-    while True:
-        try:
-            with closing(LogReader(recovery.consumer())) as reader:
-                return _Attempt(recovery, partition, reader, cancelled).run()
-        except KafkaException as exception:
-            error = error_of(exception)
-            if not is_passing(error):
-                raise
-            log_.warning("recovery_waits", partition=partition, error=text_of(error))
-        except (StateLocked, LedgerSilent) as obstacle:
-            # A recovery that was cancelled has not let go of it yet, or only the ledger knows.
-            log_.warning("recovery_waits", partition=partition, error=str(obstacle))
-        except StateDamaged as damage:
-            quarantine(recovery.directory.table(recovery.topic, partition), str(damage))
+    while (table := attempt(recovery, partition, cancelled)) is None:
         if cancelled():
             raise RecoveryCancelled(f"{recovery.topic}[{partition}]: moved away")
-        pause.wait(_RETRY_PAUSE_S)
+        pause.wait(RETRY_PAUSE_S)
+    return table
+
+
+def attempt(recovery: Recovery, partition: int, cancelled: Cancelled) -> PartitionTable | None:
+    """One try of `recover`; None where it has to be tried again."""
+    try:
+        with closing(LogReader(recovery.consumer())) as reader:
+            return _Attempt(recovery, partition, reader, cancelled).run()
+    except KafkaException as exception:
+        error = error_of(exception)
+        if not is_passing(error):
+            raise
+        log_.warning("recovery_waits", partition=partition, error=text_of(error))
+    except (StateLocked, LedgerSilent) as obstacle:
+        # A recovery that was cancelled has not let go of it yet, or only the ledger knows.
+        log_.warning("recovery_waits", partition=partition, error=str(obstacle))
+    except StateDamaged as damage:
+        quarantine(recovery.directory.table(recovery.topic, partition), str(damage))
+    return None
 
 
 class _PackedGap(Exception):  # noqa: N818  # never leaves this module
@@ -84,8 +91,9 @@ class _Attempt:
         self._reader = reader
         self._cancelled = cancelled
         self._path = recovery.directory.table(recovery.topic, partition)
-        self._log = LogId(recovery.topic, self._life(recovery.topic), partition)
-        self._packed_id = self._life(recovery.packed_topic)
+        self._layout = layout_of(recovery, partition)
+        self._log = LogId(recovery.topic, self._layout.topic_id, partition)
+        self._packed_id = life_of(recovery, recovery.packed_topic).topic_id
         self._acknowledged = recovery.acknowledged(self._log)
         self._before = Before(recovery.before(self._log))
         self._packed = PackedReader(reader, recovery, self._log, cancelled, self._before)
@@ -107,20 +115,11 @@ class _Attempt:
             marks = source_marks(self._reader, self._log, self._cancelled)
             check_position(self._reader, table, marks, self._acknowledged, self._cancelled)
             self._finish(table)
+            table.layout = self._layout
         except BaseException:
             table.close()
             raise
         return table
-
-    def _life(self, topic: str) -> str:
-        life = self._recovery.inquiry.life(topic)
-        if life.partitions != self._recovery.partitions:
-            raise PartitionCountChanged(
-                f"topic {topic} has {life.partitions} partitions, {self._recovery.partitions} are "
-                "configured: keys are at home elsewhere now. Never change the count of a topic in "
-                "use; open a new topic for more"
-            )
-        return life.topic_id
 
     def _opened(self) -> PartitionTable:
         table = open_table(
@@ -145,6 +144,7 @@ class _Attempt:
     def _emptied(self, table: PartitionTable) -> PartitionTable:
         table.close()
         shutil.rmtree(self._path)
+        self._before.begin_anew()
         return self._opened()
 
     def _aside(self, table: PartitionTable, reason: str) -> PartitionTable:
@@ -164,12 +164,7 @@ class _Attempt:
                 "installation: give this worker its own (TAILRACE_DATA_DIR). Or the topic was "
                 f"deleted and created again. {CONTINUE}"
             )
-        if meta.partitions != self._recovery.partitions:
-            raise PartitionCountChanged(
-                f"{self._log}: the state here was made with {meta.partitions} partitions, "
-                f"{self._recovery.partitions} are configured: keys are at home elsewhere now"
-            )
-        return table
+        return follow_count(table, self._layout)
 
     # -- warm --------------------------------------------------------------------------------------
 
@@ -218,14 +213,16 @@ class _Attempt:
                     times[record.first] = record.timestamp_ms_max
             absorb(table, group, self._recovery.rules, after)
         newest = coverage.newest()
-        since_ms = table.log_time_ms - self._recovery.reach_back_ms
-        reaches_alone = newest is not None and self._reaches_back(times[newest[0]], since_ms)
-        if not reaches_alone and (missing := self._before.missing(since_ms)):
-            raise RecoveryGap(
-                f"{self._log}: the state cannot be rebuilt. The packed log "
-                f"{self._recovery.packed_topic} lacks {missing}: copies of what was counted there "
-                "would count again. Restore the packed log"
-            )
+        reaches_alone = newest is not None and self._reaches_back(table, times[newest[0]])
+        if not reaches_alone:
+            self._inherit(table)
+            # Not before: a log without a record of its own has the time of what it remembers.
+            if missing := self._before.missing(table.log_time_ms - self._recovery.reach_back_ms):
+                raise RecoveryGap(
+                    f"{self._log}: the state cannot be rebuilt. The packed log "
+                    f"{self._recovery.packed_topic} lacks {missing}: copies of what was counted "
+                    "there would count again. Restore the packed log"
+                )
         if newest is None or not (
             (newest[0] == 0 or reaches_alone) and self._reaches_facts(newest[0])
         ):
@@ -235,14 +232,19 @@ class _Attempt:
         self._settle_position(table, high)
         return table
 
-    @staticmethod
-    def _reaches_back(first_ms: int, since_ms: int) -> bool:
-        return first_ms <= since_ms
+    def _reaches_back(self, table: PartitionTable, first_ms: int) -> bool:
+        return first_ms <= table.log_time_ms - self._recovery.reach_back_ms
 
     def _remember(self, table: PartitionTable, low: int, high: int) -> None:
         """Read again what earlier logs left, and nothing else."""
         for group, after in self._packed.groups(low, high):
             absorb(table, [r for r in group if r.last < 0], self._recovery.rules, after)
+        self._inherit(table)
+
+    def _inherit(self, table: PartitionTable) -> None:
+        """Read what other partitions of the packed log hold of the keys that came from there."""
+        for group in self._packed.elsewhere():
+            absorb(table, group, self._recovery.rules, table.meta.packed_next)
 
     def _reaches_facts(self, first: int) -> bool:
         """Whether every fact that the ledger lacks is there.

@@ -9,6 +9,7 @@ from rocksdict import Cache
 from streams.engine.absorb import MergeRules
 from streams.engine.before import Told, nothing_before
 from streams.engine.data_dir import DataDirectory
+from streams.engine.layout import LayoutOf, ungrown
 from streams.engine.log import LogId
 from streams.engine.log_guard import TopicInquiry
 
@@ -40,6 +41,8 @@ class Recovery:
     acknowledged: Callable[[LogId], int]
     """Source offset up to which the ledger has everything; -1 when it does not know the log or
     cannot be asked: then facts are sent again. Blocks, is called on a recovery thread."""
+    layout: LayoutOf = ungrown
+    """How the topic came to its partitions. Called likewise."""
     before: Callable[[LogId], Told | None] = nothing_before
     """Earlier logs that a log continues by a person's decision; None when the ledger cannot be
     asked. Called likewise."""

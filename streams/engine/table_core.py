@@ -9,6 +9,7 @@ from typing import Final
 from streams.engine import generations as gen
 from streams.engine import table_meta
 from streams.engine.errors import StateDamaged, TableClosed
+from streams.engine.layout import NO_LAYOUT
 from streams.engine.log import LogId
 from streams.engine.settlement import Pair, Settlement
 from streams.engine.store import LEVELS, PINNED, UNSENT, Batch, Store, seen_family
@@ -36,6 +37,8 @@ class TableCore:
         self._closed = False
         self._unsent_start = b""
         self._level_keys = {key for key, _ in store.walk(LEVELS)}
+        self.layout = NO_LAYOUT
+        """How its topic came to the partitions it has; set by the recovery."""
         self.memory: object | None = None
         """Free for the agent: what it keeps of this table, gone when the table is discarded."""
         self._check_counts()

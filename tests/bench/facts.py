@@ -116,6 +116,7 @@ def batches(facts: Sequence[EventFact], size: int) -> Iterator[FactBatch]:
             log_topic="usage.events",
             log_id=LOG_ID,
             partition=0,
+            begun_with=1,
             acknowledged=part[0].offset - 1,
             position=part[-1].offset,
             catalogue_hash="bench",

@@ -196,7 +196,7 @@ def test_nobody_else_does(
     if "kafka_ca_file" in changes:
         certificate(tmp_path, "other")
         changes = {"kafka_ca_file": str(tmp_path / "other.crt")}
-    monkeypatch.setattr(topics, "_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(topics, "TIMEOUT_S", 3.0)
     with pytest.raises(TopicsError, match="does not answer"):
         apply(replace(secured, **changes))
     with pytest.raises(KafkaException):

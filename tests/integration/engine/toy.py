@@ -14,9 +14,11 @@ from pathlib import Path
 from streams.crash_points import CrashAt, never
 from streams.engine import clients
 from streams.engine.absorb import MergeRules
+from streams.engine.before import Told, nothing_before
 from streams.engine.chunk import Chunk
 from streams.engine.fail_stop import FailStop
 from streams.engine.feeder import Feeder, Hooks
+from streams.engine.layout import LayoutOf, ungrown
 from streams.engine.log import LogId
 from streams.engine.packed_log import PackedLog
 from streams.engine.settings import EngineSettings
@@ -170,11 +172,14 @@ class Worker:
         crash_at: CrashAt = never,
         clock: Callable[[], float] = boottime,
         acknowledged: Callable[[LogId], int] = unknown_to_the_ledger,
+        layout: LayoutOf = ungrown,
+        before: Callable[[LogId], Told | None] = nothing_before,
     ) -> None:
         self.packed_log = clients.packed_log(engine)
         self.agent = ToyAgent(self.packed_log)
         self.fail_stop = fail_stop
         hooks = Hooks(
-            RULES, acknowledged, clock, lambda: "now", fail_stop, lambda found: found, crash_at
-        )
+            RULES, acknowledged, clock, lambda: "now", fail_stop, lambda found: found, crash_at,
+            layout, before,
+        )  # fmt: skip
         self.feeder = Feeder(engine, hooks)

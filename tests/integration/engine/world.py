@@ -7,12 +7,16 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from streams.agents.lineage import laid_out, told_of
+from streams.core.growth import Life, Log, grown_log_id
+from streams.core.identity import log_uuid
 from streams.crash_points import CrashAt, never
 from streams.engine.fail_stop import FailStop
 from streams.engine.log import LogId
@@ -35,6 +39,9 @@ class World:
         self.expected: Levels = {}
         self.facts = 0
         self.produced = 0
+        self.partitions = PARTITIONS
+        self.growths: list[Log] = []
+        """As a person made them known; empty for a topic that never grew."""
         self.exits: list[int] = []
         self._names: set[str] = set()
         self._random = random.Random(7)
@@ -50,7 +57,7 @@ class World:
                 [
                     NewTopic(
                         name,
-                        PARTITIONS,
+                        self.partitions,
                         1,
                         config={
                             "message.timestamp.type": "LogAppendTime",
@@ -62,13 +69,52 @@ class World:
             )
         )
 
+    def grow(self, partitions: int) -> None:
+        """The topic gets more partitions, then its packed log, and whoever starts now knows how."""
+        root = log_uuid(self.topic_id())
+        self.growths = self.growths or [Log(root, 0, self.partitions)]
+        self._all(
+            self.admin.create_partitions(
+                [NewPartitions(name, partitions) for name in (self.topic, self.packed)]
+            )
+        )
+        until("the broker shows all partitions", lambda: len(self.ends()) == partitions, 30)
+        boundaries = self.ends()[: self.partitions]
+        grown = grown_log_id(root, self.partitions, partitions)
+        self.growths.append(Log(grown, self.partitions, partitions, tuple(boundaries)))
+        self.partitions = partitions
+
+    def topic_id(self) -> str:
+        asked = self.admin.describe_topics(TopicCollection([self.topic]))
+        return str(asked[self.topic].result().topic_id)
+
+    def ends(self) -> list[int]:
+        """Where the partitions of the topic end."""
+        found: list[int] = []
+
+        def asked() -> bool:
+            partitions = (
+                self.admin.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+            )
+            places = [TopicPartition(self.topic, number) for number in sorted(partitions)]
+            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # confluent_kafka leaves it untyped
+            answers = self.admin.list_offsets(dict.fromkeys(places, latest))
+            try:
+                found[:] = [answers[place].result().offset for place in places]
+            except KafkaException:  # a new partition has no leader for a moment
+                return False
+            return True
+
+        until("every partition says where it ends", asked, 30)
+        return found
+
     def delete(self, name: str) -> None:
         self._all(self.admin.delete_topics([name]))
         until(f"{name} is gone", lambda: name not in self.admin.list_topics(timeout=10).topics, 30)
 
     def remove_records(self, name: str, before: int) -> None:
         """Remove the records below an offset of every partition, as retention does."""
-        offsets = [TopicPartition(name, n, before) for n in range(PARTITIONS)]
+        offsets = [TopicPartition(name, n, before) for n in range(self.partitions)]
         self._all(self.admin.delete_records(offsets))
 
     @property
@@ -135,11 +181,15 @@ class World:
         acknowledged: Callable[[LogId], int] = unknown_to_the_ledger,
         **changes: object,
     ) -> Worker:
+        lives = (Life(tuple(self.growths)),) if self.growths else ()
+        changes = {"partitions": self.partitions} | changes
         worker = Worker(
             settings(self.bootstrap, self.topic, self.directory / name, **changes),
             FailStop(self.exits.append),
             crash_at=crash_at,
             acknowledged=acknowledged,
+            layout=partial(laid_out, lives),
+            before=lambda log: told_of(lives, log.partition, lambda _: -1),
         )
         self._workers.append(worker)
         worker.packed_log.start()
@@ -156,7 +206,9 @@ class World:
 
         def shared() -> bool:
             owned = [p for w in workers for p in (*w.feeder.tables, *w.feeder.held)]
-            return set(owned) == set(range(PARTITIONS)) and all(w.feeder.serving for w in workers)
+            return set(owned) == set(range(self.partitions)) and all(
+                w.feeder.serving for w in workers
+            )
 
         await eventually("the workers share the partitions", shared, 40)
 
@@ -166,7 +218,7 @@ class World:
         def done() -> bool:
             tables = self.tables(*workers)
             applied = sum(table.applied + 1 for table in tables.values())
-            return len(tables) == PARTITIONS and applied >= self.produced
+            return len(tables) == self.partitions and applied >= self.produced
 
         await eventually(f"{self.produced} records are settled", done, deadline_s)
 
@@ -177,12 +229,14 @@ class World:
     def expect_exact(self, *workers: Worker) -> None:
         """Nothing lost, nothing counted twice: levels and facts are those of the events."""
         tables = self.tables(*workers)
-        assert len(tables) == PARTITIONS
-        levels: Levels = {
-            key.decode(): (int.from_bytes(value[:8], "big"), int.from_bytes(value[8:], "big"))
-            for table in tables.values()
-            for key, value in table.levels()
-        }
+        assert len(tables) == self.partitions
+        levels: Levels = {}
+        for table in tables.values():
+            for key, value in table.levels():
+                # A series of a grown topic has a level in each log that it was in.
+                count, total = levels.get(key.decode(), (0, 0))
+                count += int.from_bytes(value[:8], "big")
+                levels[key.decode()] = count, total + int.from_bytes(value[8:], "big")
         assert levels == self.expected
         assert sum(table.meta.unsent for table in tables.values()) == self.facts
 
@@ -222,7 +276,7 @@ class World:
             }
         )
         offsets = consumer.committed(
-            [TopicPartition(self.topic, n) for n in range(PARTITIONS)], timeout=10
+            [TopicPartition(self.topic, n) for n in range(self.partitions)], timeout=10
         )
         consumer.close()
         return sum(max(0, offset.offset) for offset in offsets)

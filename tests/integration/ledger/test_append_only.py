@@ -14,7 +14,7 @@ AMOUNTS = (
 )  # fmt: skip
 KEPT = (
     "meter_event", "meter_event_entry", "attempt", "parked", "proposal", "rejection", "doubt",
-    "pause",
+    "pause", "log_span",
 )  # fmt: skip
 MOVES = (
     # What follows from the others, is told again, or says how things stand.

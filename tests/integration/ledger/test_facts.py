@@ -10,7 +10,15 @@ from msgspec import structs
 
 from streams.adapters.ledger import LedgerRefusedError
 from streams.core.fact import Applied, CanaryFact, CellFact, WentBack
-from tests.integration.ledger.world import LOG, MINUTE_US, OTHER_LOG, World, uuid_of
+from streams.core.growth import Life, Log
+from tests.integration.ledger.world import (
+    LOG,
+    MINUTE_US,
+    OTHER_LOG,
+    PARTITIONS,
+    World,
+    uuid_of,
+)
 from tests.support.postgres import lock_waiters
 from tests.support.waiting import eventually
 
@@ -192,24 +200,23 @@ async def test_a_second_log_is_refused_until_a_person_opens_it(world: World) -> 
 
 async def test_a_log_that_was_opened_continues_those_of_its_topic_before_it(world: World) -> None:
     await world.tell()
-    told = {LOG: await world.ledger.position(LOG, 3)}
+    first = Life((Log(LOG, 0, PARTITIONS),))
     third = "88888888-2222-3333-4444-555555555555"
-    assert await world.ledger.logs_before(OTHER_LOG, 3) == {}, "nobody has opened it"
+    assert await world.ledger.lives(OTHER_LOG, 24) == (), "nobody has opened it"
     with world.database.connect(world.database.login("ledger_finance")) as person:
         for topic, log in (("usage.events", OTHER_LOG), ("another.topic", third)):
             person.execute("SELECT ledger.open_log(%s, %s, 'the topic was lost')", (topic, log))
-            person.commit()
 
-    assert await world.ledger.logs_before(LOG, 3) == {}, "the first one continues none"
-    assert await world.ledger.logs_before(OTHER_LOG, 3) == told
-    assert await world.ledger.logs_before(OTHER_LOG, 4) == {LOG: -1}, "nothing of that partition"
-    assert await world.ledger.logs_before(third, 3) == {}
+    assert await world.ledger.lives(LOG, PARTITIONS) == (first,), "the first one continues none"
+    second = Life((Log(OTHER_LOG, 0, 24),))
+    assert await world.ledger.lives(OTHER_LOG, 24) == (first, second), "nobody noted its count yet"
+    assert await world.ledger.lives(third, 6) == (Life((Log(third, 0, 6),)),)
     with world.database.connect(world.database.login("ledger_finance")) as person:
         person.execute("SELECT ledger.open_log('usage.events', gen_random_uuid(), 'once more')")
         row = person.execute("SELECT log_id::text FROM ledger.log WHERE reason = 'once more'")
         ((latest,),) = row.fetchall()
-    found = await world.ledger.logs_before(latest, 3)
-    assert list(found.items()) == [(OTHER_LOG, -1), *told.items()], "the latest first"
+    assert (await world.ledger.lives(latest, 24))[:2] == (first, second), "the latest last"
+    assert await world.ledger.lives(OTHER_LOG, 24) == (first, second)
 
 
 @pytest.mark.parametrize("kind", ["levels", "events"])

@@ -32,6 +32,7 @@ DAY_US = 24 * HOUR_US
 LOG = "11111111-2222-3333-4444-555555555555"
 OTHER_LOG = "99999999-2222-3333-4444-555555555555"
 TOPIC = "usage.events"
+PARTITIONS = 12
 
 WINDOWED = MeterVersion(
     metric="api_calls", version=1, event_name="api_calls", window_us=MINUTE_US, publish="window",
@@ -96,8 +97,9 @@ class World:
     def batch(self, **facts: Any) -> FactBatch:
         self.position += 1
         return FactBatch(
-            TOPIC, LOG, self.partition, self.acknowledged, self.position, "00" * 16, **facts
-        )
+            TOPIC, LOG, self.partition, PARTITIONS, self.acknowledged, self.position, "00" * 16,
+            **facts,
+        )  # fmt: skip
 
     async def tell(self, **facts: Any) -> LedgerAnswer:
         """One new batch of facts."""

@@ -59,6 +59,16 @@ class Broker:
     packed_low: int = 0
     """First offset that retention left of the packed log."""
     outputs: dict[str, list[Keyed]] = field(default_factory=dict)
+    partition: int = PARTITION
+    """The one whose logs these are."""
+    partitions: int = 1
+    """How many the topics have."""
+    others: dict[int, "Broker"] = field(default_factory=dict)
+    """The logs of other partitions, where a test has more than one."""
+
+    def of(self, partition: int) -> "Broker":
+        """The logs of a partition."""
+        return self if partition == self.partition else self.others[partition]
 
     def log(self, topic: str) -> list[Record]:
         if topic == topics.ADMIT_LOG:
@@ -80,13 +90,13 @@ class Consumer:
         self._waiting: list[Message] = []
 
     def get_watermark_offsets(self, at: TopicPartition, **_: Any) -> tuple[int, int]:
-        return self._broker.marks(at.topic)
+        return self._broker.of(at.partition).marks(at.topic)
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
         place = places[0]
-        log = self._broker.log(place.topic)
+        log = self._broker.of(place.partition).log(place.topic)
         self._waiting = [
-            Message(place.topic, PARTITION, r) for r in log if r.offset >= place.offset
+            Message(place.topic, place.partition, r) for r in log if r.offset >= place.offset
         ]
 
     def unassign(self) -> None:
@@ -111,8 +121,9 @@ class Admin:
         answers: dict[str, Future[Any]] = {}
         for name in topics.topic_names:
             topic_id = self._broker.topic_id if name == EVENTS else TOPIC_ID
+            partitions = [None] * self._broker.partitions
             answers[name] = Future()
-            answers[name].set_result(SimpleNamespace(topic_id=topic_id, partitions=[None]))
+            answers[name].set_result(SimpleNamespace(topic_id=topic_id, partitions=partitions))
         return answers
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streams.core.identity import log_uuid
-from streams.engine.before import Before
+from streams.engine.before import Before, Earlier
 from streams.engine.errors import ForeignPackedRecord, LogRecreated, LogRefused, RecoveryGap
 from streams.engine.packed import PackedRecord
 from tests.support.events import Wire, canary, log_of, usage
@@ -48,7 +48,8 @@ def make_anew(world: World, contents: list[Wire], topic_id: str = SECOND_ID) -> 
 def adopt(world: World, *topic_ids: str) -> None:
     """A person opens the present log in the ledger, which knows how far it holds those before."""
     positions = world.ledger.positions
-    told = {topic_id: positions.get((log_uuid(topic_id), PARTITION), -1) for topic_id in topic_ids}
+    held = {topic_id: positions.get((log_uuid(topic_id), PARTITION), -1) for topic_id in topic_ids}
+    told = {topic_id: Earlier(PARTITION, last, last) for topic_id, last in held.items()}
     world.before = lambda: told
 
 
@@ -250,7 +251,8 @@ def remembers_what_the_ledger_lacks(
     before: Before, record: PackedRecord, topic_id: str
 ) -> PackedRecord | None:
     del before
-    return REMEMBER(Before({record.topic_id: record.last}), record, topic_id)
+    told = Earlier(record.partition, record.last, record.last)
+    return REMEMBER(Before({record.topic_id: told}), record, topic_id)
 
 
 @pytest.mark.parametrize("plant", [remembers_nothing, remembers_what_the_ledger_lacks])

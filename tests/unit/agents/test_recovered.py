@@ -250,7 +250,7 @@ async def test_a_broker_that_a_client_has_just_dropped_is_asked_again(
         return ask(self, *args, **kwargs)
 
     monkeypatch.setattr(Consumer, "get_watermark_offsets", asked)
-    monkeypatch.setattr(recovery, "_RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr(recovery, "RETRY_PAUSE_S", 0.0)
     table = world.recovered()
     check_state(world, table)
     table.close()

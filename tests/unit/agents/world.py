@@ -30,6 +30,7 @@ from streams.engine.chunk import Chunk, Guards
 from streams.engine.cut import cut
 from streams.engine.data_dir import DataDirectory
 from streams.engine.errors import ChunkRefused, PartitionHeld
+from streams.engine.layout import LayoutOf, ungrown
 from streams.engine.log_guard import TopicInquiry
 from streams.engine.packed_log import PackedLog
 from streams.engine.recovery import recover
@@ -38,7 +39,6 @@ from streams.engine.table import PartitionTable
 from tests.support.consumed import Message
 from tests.support.events import Partition, Record
 from tests.unit.agents.outside import (
-    PARTITION,
     Admin,
     Broker,
     Clock,
@@ -92,31 +92,33 @@ class World:
         self.reach_back_ms = 9 * YEAR_MS
         self.before: Callable[[], Told | None] = dict
         """What the ledger says of earlier logs."""
+        self.layout: LayoutOf = ungrown
+        """What it says of growths."""
         self._cache = Cache(8 << 20)
         self._lives = 0
 
     def recovered(self) -> PartitionTable:
         """The partition's table by the engine's own recovery."""
-        place = log_uuid(self.broker.topic_id), PARTITION
-        position = self.ledger.positions.get(place, -1)
+        broker, positions = self.broker, self.ledger.positions
         return recover(
             Recovery(
                 topic=topics.EVENTS,
                 packed_topic=topics.ADMIT_LOG,
-                partitions=1,
+                partitions=broker.partitions,
                 directory=DataDirectory(self.root),
                 width_ms=self.width_ms,
                 reach_back_ms=self.reach_back_ms,
                 rules=MergeRules(
                     pick_seen=earlier, merge_level=newer, from_version_1=from_version_1
                 ),
-                consumer=lambda: Consumer(self.broker),  # type: ignore[arg-type,return-value]  # its reading half
-                inquiry=TopicInquiry(Admin(self.broker), self.clock.elapsed_s, patience_s=1),
+                consumer=lambda: Consumer(broker),  # type: ignore[arg-type,return-value]  # its reading half
+                inquiry=TopicInquiry(Admin(broker), self.clock.elapsed_s, patience_s=1),
                 cache=self._cache,
-                acknowledged=lambda _log: position,
+                acknowledged=lambda log: positions.get((log_uuid(log.topic_id), log.partition), -1),
+                layout=self.layout,
                 before=lambda _log: self.before(),
             ),
-            PARTITION,
+            broker.partition,
             lambda: False,
         )
 
@@ -149,7 +151,7 @@ class Life:
             self.outputs,
             PackedLog(self.producer, topics.ADMIT_LOG, record_bytes_max=1 << 20),
             world.clock,
-            lambda _key: PARTITION,
+            lambda _key: world.broker.partition,
             self.noted.append,
         )
         self.sender = FactSender(world.ledger, self._rebuild)
@@ -172,7 +174,8 @@ class Life:
         """The next chunk, cut and entered as the feeder does it; None at the end."""
         applied = self.table.applied
         waiting = [r for r in self.world.broker.source if r.offset > applied]
-        messages = [Message(topics.EVENTS, PARTITION, r) for r in waiting]
+        partition = self.world.broker.partition
+        messages = [Message(topics.EVENTS, partition, r) for r in waiting]
         records, _ = cut(
             messages,  # type: ignore[arg-type]  # as far as cutting looks at them
             self.table,

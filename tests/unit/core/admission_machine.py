@@ -103,7 +103,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         """What each record may be called."""
         self.wires: list[Wire] = []
         self.met_us: dict[tuple[str, str], int] = {}
-        """When each identity with its content was last met for the first time within a horizon."""
+        """When each identity with its content was met for the first time."""
         self.partition = Remembering(catalogue=BOOK)
         self.units: Counter[tuple[str, int]] = Counter()
         self.called: Counter[str] = Counter()
@@ -151,10 +151,9 @@ class AdmissionMachine(RuleBasedStateMachine):
         names = first
         if since_us is not None:
             # Long after, it may be known or not; then a person looks. It never counts again.
+            # Whether it is remembered anew hangs on that, so the time of the first one stays.
             known = self.now_us - since_us <= HORIZON_US
             names = {"duplicate"} if known else {"duplicate", "review", "conflict"}
-            if not known:
-                self.met_us[key] = self.now_us
         else:
             self.met_us[key] = self.now_us
         self.names.append(frozenset(names))

@@ -10,10 +10,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streams.engine.errors import Fenced, LogChanged, LogUnknown, LogUnverified
 from streams.engine.fence import Fence
-from streams.engine.log_guard import TopicInquiry
+from streams.engine.log_guard import TopicInquiry, TopicLife
 from tests.unit.engine.conftest import LOG
 
 UNKNOWN = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+LIFE = TopicLife(LOG.topic_id, 12)
 DOWN = KafkaException(KafkaError(KafkaError._TRANSPORT))
 FORBIDDEN = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
@@ -58,7 +59,7 @@ async def test_the_same_log_is_verified_also_after_a_moment_of_silence(
     answers: tuple[str | KafkaException, ...],
 ) -> None:
     asked = inquiry(*answers)
-    await asked.verify(LOG, asked.ask(LOG.topic))
+    await asked.verify(LOG, LIFE, asked.ask(LOG.topic))
 
 
 @pytest.mark.parametrize("answers", [("life-2",), (DOWN, "life-2")])
@@ -67,14 +68,20 @@ async def test_another_life_of_the_topic_is_never_read_on(
 ) -> None:
     asked = inquiry(*answers)
     with pytest.raises(LogChanged, match="id life-2 now"):
-        await asked.verify(LOG, asked.ask(LOG.topic))
+        await asked.verify(LOG, LIFE, asked.ask(LOG.topic))
+
+
+async def test_a_topic_that_grew_meanwhile_is_not_written_for() -> None:
+    asked = inquiry("life-1")
+    with pytest.raises(LogUnverified, match="12 partitions by now, it had 6"):
+        await asked.verify(LOG, TopicLife(LOG.topic_id, 6), asked.ask(LOG.topic))
 
 
 @pytest.mark.parametrize("answer", [UNKNOWN, DOWN, FORBIDDEN])
 async def test_no_answer_means_nothing_may_be_written(answer: KafkaException) -> None:
     asked = inquiry(answer, patience_s=2)
     with pytest.raises(LogUnverified):
-        await asked.verify(LOG, asked.ask(LOG.topic))
+        await asked.verify(LOG, LIFE, asked.ask(LOG.topic))
 
 
 def test_unknown_is_believed_only_after_a_while() -> None:
