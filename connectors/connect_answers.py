@@ -100,6 +100,12 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
         return ", ".join(parts)
 
 
+class Expanded(msgspec.Struct, frozen=True):
+    """A connector in the list of all."""
+
+    status: ConnectorStatus
+
+
 class SourceOffset(msgspec.Struct, frozen=True):
     """Debezium's stored position; bytes from the start of the WAL."""
 

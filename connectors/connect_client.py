@@ -16,6 +16,7 @@ import requests
 from connectors import names
 from connectors.connect_answers import (
     ConnectorStatus,
+    Expanded,
     Offsets,
     Plugin,
     Refusal,
@@ -82,6 +83,11 @@ class ConnectClient:
             ConnectorUnknownError: there is no such connector.
         """
         return self._read("GET", _path(name, "/status"), ConnectorStatus, name)
+
+    def statuses(self) -> list[ConnectorStatus]:
+        """State of all connectors, by name; of one just made Connect may not know it yet."""
+        found = self._read("GET", "/connectors?expand=status", dict[str, Expanded])
+        return [found[name].status for name in sorted(found)]
 
     def config(self, name: str) -> dict[str, str] | None:
         """The config Connect holds, without the name it adds; None when there is no connector."""

@@ -20,6 +20,9 @@ OUTBOX_TABLE = "usage_outbox"
 USAGE_TOPIC = "usage.events"
 """Where every outbox row goes; a constant, so that no row's content can invent a topic."""
 
+CONNECTOR_PREFIX = "outbox-"
+"""How the name of every source's connector begins."""
+
 CDC_ROLE = "metering_cdc"
 PASSWORD_VARIABLE = "METERING_CDC_PASSWORD"  # noqa: S105  the name of a variable, not its value
 """Environment variable of the Connect worker that holds the CDC role's password."""
@@ -52,7 +55,7 @@ def connector_name(source: str) -> str:
     problem = source_problem(source)
     if problem is not None:
         raise SettingsRefusedError([problem])
-    return f"outbox-{source}"
+    return CONNECTOR_PREFIX + source
 
 
 def topic_prefix(source: str) -> str:

@@ -1,7 +1,8 @@
 """Topics: one table of every topic, its partitions, retention and clean-up; applied and checked.
 
 Partition count is part of what makes an identity unique, because the memory of ids lives with the
-partition. So a topic is created once, with a generous count, and a count that differs is refused.
+partition. So a topic is created with a generous count, one that differs is refused, and it grows
+only as `streams.topic_growth` does it, by a whole multiple that the ledger is told of.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from confluent_kafka.admin import (
 _DAY_MS: Final = 24 * 3600 * 1000
 _SWEEP_MS: Final = 3600 * 1000
 """A broker looks for old segments every few minutes, and deletes a file a minute later."""
-_TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 15.0
 _T = TypeVar("_T")
 
 
@@ -98,7 +99,7 @@ def apply(
     Raises:
         TopicsError: a topic exists with another partition count, or the broker does not answer.
     """
-    admin = _admin(bootstrap, security)
+    admin = admin_client(bootstrap, security)
     existing = _partition_counts(admin)
     _refuse_other_counts(existing, partitions)
     done = []
@@ -114,7 +115,7 @@ def apply(
         else {}
     )
     for name, future in futures.items():
-        _wait(future, f"create topic {name}")
+        answer_of(future, f"create topic {name}")
         done.append(f"created {name} with {partitions} partitions")
     for topic in TOPICS:
         if topic.name not in existing:
@@ -131,7 +132,7 @@ def apply(
                 ],
             )
             altering = admin.incremental_alter_configs([resource])
-            _wait(altering[resource], f"configure topic {topic.name}")
+            answer_of(altering[resource], f"configure topic {topic.name}")
             done.append(f"set {', '.join(sorted(changed))} of {topic.name}")
     return done
 
@@ -142,9 +143,9 @@ def id_of(bootstrap: str, name: str, security: Mapping[str, str] | None = None) 
     Raises:
         TopicsError: there is none of that name, or the broker does not answer.
     """
-    admin = _admin(bootstrap, security)
-    asked = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
-    return str(_wait(asked[name], f"describe topic {name}").topic_id)
+    admin = admin_client(bootstrap, security)
+    asked = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)
+    return str(answer_of(asked[name], f"describe topic {name}").topic_id)
 
 
 def counts(bootstrap: str, security: Mapping[str, str] | None = None) -> dict[str, int]:
@@ -155,7 +156,7 @@ def counts(bootstrap: str, security: Mapping[str, str] | None = None) -> dict[st
     Raises:
         TopicsError: the broker does not answer.
     """
-    existing = _partition_counts(_admin(bootstrap, security))
+    existing = _partition_counts(admin_client(bootstrap, security))
     return {topic.name: existing[topic.name] for topic in TOPICS if topic.name in existing}
 
 
@@ -168,14 +169,14 @@ def lifetimes(bootstrap: str, security: Mapping[str, str] | None = None) -> dict
     Raises:
         TopicsError: the broker does not answer.
     """
-    admin = _admin(bootstrap, security)
+    admin = admin_client(bootstrap, security)
     existing = _partition_counts(admin)
     found: dict[str, int | None] = {}
     for topic in TOPICS:
         if topic.name not in existing:
             continue
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
-        entries = _wait(admin.describe_configs([resource])[resource], f"describe {topic.name}")
+        entries = answer_of(admin.describe_configs([resource])[resource], f"describe {topic.name}")
         kept_ms, segment_ms = (
             int(entries[key].value or -1) for key in ("retention.ms", "segment.ms")
         )
@@ -192,7 +193,7 @@ def check(
     security: Mapping[str, str] | None = None,
 ) -> list[TopicFinding]:
     """Compares the broker with the table; empty when all is as it must be."""
-    admin = _admin(bootstrap, security)
+    admin = admin_client(bootstrap, security)
     existing = _partition_counts(admin)
     findings = []
     for topic in TOPICS:
@@ -219,7 +220,8 @@ def check(
     return findings
 
 
-def _admin(bootstrap: str, security: Mapping[str, str] | None) -> AdminClient:
+def admin_client(bootstrap: str, security: Mapping[str, str] | None) -> AdminClient:
+    """Whoever asks the brokers and changes topics."""
     # Its own log goes to stderr past everything of ours; what matters of it comes as an exception.
     return AdminClient({"log_level": 2, **(security or {}), "bootstrap.servers": bootstrap})
 
@@ -230,19 +232,20 @@ def broker_config(bootstrap: str, *, security: Mapping[str, str] | None = None) 
     Raises:
         TopicsError: no broker answers.
     """
-    admin = _admin(bootstrap, security)
+    admin = admin_client(bootstrap, security)
     try:
-        brokers = admin.list_topics(timeout=_TIMEOUT_S).brokers
+        brokers = admin.list_topics(timeout=TIMEOUT_S).brokers
     except KafkaException as error:
         raise _silent(error) from error
     resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
-    entries = _wait(admin.describe_configs([resource])[resource], "describe the broker")
+    entries = answer_of(admin.describe_configs([resource])[resource], "describe the broker")
     return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
 
 _COUNT_FIX: Final = (
-    "set TAILRACE_PARTITIONS to the count the topics were created with; to grow, open a new topic "
-    "generation instead of altering this one: ids are remembered per partition"
+    "set TAILRACE_PARTITIONS to the count that usage.events was created with or grown to; only "
+    "`tailrace topics grow` makes it more, and makes known what was altered past it: ids are "
+    "remembered per partition"
 )
 
 
@@ -260,7 +263,7 @@ def _durable(topic: Topic, replication: int) -> dict[str, str]:
 
 def _partition_counts(admin: AdminClient) -> dict[str, int]:
     try:
-        metadata = admin.list_topics(timeout=_TIMEOUT_S)
+        metadata = admin.list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
         raise _silent(error) from error
     return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
@@ -268,7 +271,7 @@ def _partition_counts(admin: AdminClient) -> dict[str, int]:
 
 def _silent(error: KafkaException) -> TopicsError:
     why = error.args[0].str() if error.args else str(error)
-    message = f"kafka_bootstrap: the broker does not answer within {_TIMEOUT_S:.0f} s ({why})"
+    message = f"kafka_bootstrap: the broker does not answer within {TIMEOUT_S:.0f} s ({why})"
     return TopicsError(message)
 
 
@@ -276,17 +279,22 @@ def _differing(
     admin: AdminClient, name: str, wanted: Mapping[str, str]
 ) -> dict[str, tuple[str | None, str]]:
     resource = ConfigResource(ResourceType.TOPIC, name)
-    entries = _wait(admin.describe_configs([resource])[resource], f"describe topic {name}")
+    entries = answer_of(admin.describe_configs([resource])[resource], f"describe topic {name}")
     found = {key: entry.value for key, entry in entries.items()}
     return {k: (found.get(k), v) for k, v in wanted.items() if found.get(k) != v}
 
 
-def _wait(future: Future[_T], what: str) -> _T:
+def answer_of(future: Future[_T], what: str) -> _T:
+    """The broker's answer to what it was asked. Blocks up to 15 s.
+
+    Raises:
+        TopicsError: it refused, or did not answer.
+    """
     try:
-        return future.result(timeout=_TIMEOUT_S)
+        return future.result(timeout=TIMEOUT_S)
     except KafkaException as error:
         message = f"could not {what}: {error}"
         raise TopicsError(message) from error
     except TimeoutError as error:
-        message = f"could not {what}: the broker did not answer within {_TIMEOUT_S:.0f} s"
+        message = f"could not {what}: the broker did not answer within {TIMEOUT_S:.0f} s"
         raise TopicsError(message) from error

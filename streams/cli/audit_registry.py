@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from connectors.names import USAGE_TOPIC
 from streams.cli.audit_copies import identities_of, sent_again, told_as, without_copies
 from streams.cli.audit_open import open_minutes, read_floor
 from streams.cli.audit_report import AuditFinding, RegistryPart
@@ -18,7 +19,7 @@ from streams.cli.audit_skipped import SkippedRecord, read_skipped
 from streams.cli.audit_span import Span
 from streams.cli.audit_units import Judged, read_units, units_findings
 from streams.cli.database import Connection, ledger_rows, row, rows, snapshot
-from streams.cli.errors import TryAgainError
+from streams.cli.errors import ConfigurationError, TryAgainError
 from streams.cli.held import REMEDY, Held
 from streams.core.audit import (
     Group,
@@ -156,12 +157,14 @@ def look_at(
     """Both sides of every minute of the span, after a canary on each partition has settled.
 
     Raises:
+        ConfigurationError: canaries do not go to every partition; nothing can be judged.
         TryAgainError: canaries did not arrive in time; nothing can be judged.
         UnknownClassError: the workers or the database are newer than this command.
         psycopg.Error: one of the databases refused or went away.
     """
     first = _registry(source, span)
     emitted = row(source, "emit_canaries", {"token": token})["emitted"]
+    _refuse_gaps(ledger, span.source, int(emitted))
     awaited = set(range(int(emitted))) - {each.partition for each in held}
     _await_canaries(ledger, span.source, token, awaited, waiting)
     # Each side in one snapshot, the ledger's first: what it holds, the registry has then.
@@ -203,6 +206,17 @@ def _registry(source: Connection, span: Span) -> Readings:
         Row(r["minute_us"], r["kind"], Tally(r["count"], int(r["digest"])))
         for r in rows(source, "registry_minutes", span.of_registry)
     )
+
+
+def _refuse_gaps(ledger: Connection, source: str, emitted: int) -> None:
+    """What waits in a partition without a canary would look lost."""
+    ((followed,),) = ledger_rows(ledger, "partitions_followed", {"topic": USAGE_TOPIC})
+    if followed is not None and emitted < followed:
+        raise ConfigurationError(
+            f"{source} sends canaries to {emitted} of the {followed} partitions of "
+            f"{USAGE_TOPIC}, so nothing can be judged",
+            fix=f"`tailrace source grow --partitions {followed}`, then audit again",
+        )
 
 
 def _await_canaries(

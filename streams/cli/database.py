@@ -16,7 +16,7 @@ Connection = psycopg.Connection[dict[str, Any]]
 
 CONNECT_TIMEOUT_S: Final = 5
 STATEMENT_TIMEOUT_MS: Final = 120_000
-_PARTS: Final = ("catalogue", "audit", "pauses", "rejections", "carry")
+_PARTS: Final = ("catalogue", "audit", "facts", "pauses", "rejections", "carry")
 
 
 @contextmanager

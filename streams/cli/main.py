@@ -76,7 +76,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "resume": Listed("pauses", "Publishing goes on where it was paused."),
     "carry": Listed("carry", "Amounts that missed their invoice: list, apply."),
     "deadlines": Listed("deadlines", "What will miss its invoice, before it does, and what has."),
-    "topics": Listed("topics", "Kafka's topics: apply, check, adopt."),
+    "topics": Listed("topics", "Kafka's topics: apply, check, grow, adopt."),
     "schema": Listed("schema", "The SQL of outbox and ledger: install, upgrade, check."),
     "connector": Listed(
         "connector", "The outbox connector: lint, diff, apply, status, heal, repair; worker-config."

@@ -256,13 +256,39 @@ WHERE cut.counted > l.count LIMIT 100;
 SELECT kind, ledger.us(since) AS since_us, detail::text AS detail FROM ledger.halt
 WHERE lifted_at IS NULL ORDER BY since;
 
--- name: logs
--- The logs of a topic that were opened, the latest first, and what the ledger holds of each.
-SELECT l.log_id::text AS log_id, ledger.us(l.opened_at) AS opened_us, l.opened_by, l.reason,
-       (SELECT count(*) FROM ledger.position p WHERE p.log_id = l.log_id) AS partitions,
-       (SELECT coalesce(sum(p.position + 1), 0)::bigint FROM ledger.position p
-        WHERE p.log_id = l.log_id) AS records
-FROM ledger.log l WHERE l.log_topic = %(topic)s ORDER BY l.opened_at DESC;
+-- name: lives
+-- The lives of a topic that were opened, the latest first, and what the ledger holds of each. A life
+-- has a log for the partitions that it began with, and one for those of each growth.
+SELECT r.log_id::text AS log_id, ledger.us(r.opened_at) AS opened_us, r.opened_by, r.reason,
+       max(l.partitions) AS partitions, coalesce(sum(held.partitions), 0)::bigint AS held,
+       coalesce(sum(held.records), 0)::bigint AS records
+FROM ledger.log_life AS l
+JOIN ledger.log AS r ON r.log_id = l.root_id
+LEFT JOIN (SELECT p.log_id, count(*) AS partitions, sum(p.position + 1) AS records
+           FROM ledger.position AS p GROUP BY p.log_id) AS held ON held.log_id = l.log_id
+WHERE l.log_topic = %(topic)s
+GROUP BY r.log_id ORDER BY r.opened_at DESC;
+
+-- name: followed_logs
+-- The logs that are followed now; none while the ledger was told of none.
+SELECT log_id::text AS log_id FROM ledger.log_followed;
+
+-- name: log_grown
+-- How often the topic grew whose life began with this log, to how many partitions (NULL: nobody noted
+-- any), and whether this login may say more of it; no row for a log that is not followed.
+SELECT (count(*) - 1)::integer AS growths, max(l.partitions) AS partitions,
+       has_function_privilege(session_user, 'ledger.grow_log_v1(uuid, uuid, integer, integer,'
+                              ' bigint[], text, text)', 'EXECUTE') AS may
+FROM ledger.log_life AS l WHERE l.root_id = %(root)s HAVING count(*) > 0;
+
+-- name: note_partitions
+-- Notes how many partitions a topic has before it grows; changes nothing that is noted.
+SELECT ledger.note_partitions_v1(%(root)s, %(present)s);
+
+-- name: grow_log
+-- Makes a growth known; false where it was known.
+SELECT ledger.grow_log_v1(%(root)s, %(grown)s, %(present)s, %(wanted)s, %(boundaries)s, %(reason)s,
+                          %(actor)s) AS fresh;
 
 -- name: open_log
 -- Goes on with another log of a topic.
@@ -439,13 +465,11 @@ SELECT source, count(*)::bigint AS partitions, ledger.us(min(received_at)) AS ol
 FROM ledger.canary GROUP BY source ORDER BY source;
 
 -- name: status_positions
--- How far each partition's facts are in the ledger; of each topic the log that is followed now.
+-- How far each partition's facts are in the ledger; of each topic the life that is followed now.
 SELECT p.log_topic, p.log_id::text AS log_id, p.partition, p.position, p.catalogue_hash,
        ledger.us(p.updated_at) AS updated_us
-FROM ledger.position AS p
-JOIN (SELECT DISTINCT ON (log_topic) log_id FROM ledger.log ORDER BY log_topic, opened_at DESC)
-    AS l USING (log_id)
-ORDER BY p.log_topic, p.log_id, p.partition;
+FROM ledger.position AS p JOIN ledger.log_followed AS l USING (log_id)
+ORDER BY p.log_topic, p.partition, p.log_id;
 
 -- name: status_audits
 -- The last audit of each source.

@@ -15,6 +15,7 @@ from rocksdict import Cache
 from streams import topics
 from streams.cli.database import Connection, connected
 from streams.cli.errors import ConfigurationError, UsageProblemError
+from streams.cli.layouts import layouts_of
 from streams.cli.progress import Pace
 from streams.cli.replay_run import Came, Pass, Room, Rules, of_tenants, open_pass
 from streams.cli.replay_told import Told, compare_chunk, read_told
@@ -25,6 +26,7 @@ from streams.core.instant import LAST_US
 from streams.core.replay import Compared, Difference, Reach, compare_readings
 from streams.core.trial import Figure, Name, summed
 from streams.engine.generations import width_ms
+from streams.engine.layout import Layout
 from streams.engine.log import LogId
 from streams.kafka_access import client_security
 from streams.settings import Settings
@@ -125,10 +127,11 @@ def replay_all(settings: Settings, wanted: Wanted, state: Path | None, pace: Pac
         ranges = _ranges(topic, wanted, partitions)
         _own(folder, wanted, log_id, ranges)
         room = Room(width_ms(settings.horizon_h * HOUR_MS), Cache(CACHE_BYTES))
-        run = _Run(ledger, topic, wanted, folder, len(partitions), room, pace, topic_id)
+        layouts = layouts_of(ledger, topic_id, len(partitions))
+        run = _Run(ledger, topic, wanted, folder, layouts, room, pace)
         replayed = Replayed(log_id, wanted)
         for partition, (low, start, end) in ranges.items():
-            part = run.partition(log_id, partition, low, start, end)
+            part = run.partition(partition, low, start, end)
             if part is None:
                 replayed.untold.append(partition)
             else:
@@ -212,20 +215,18 @@ class _Run:
     """What every partition is replayed with."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - one of each, kept for all partitions
-        self, ledger: Connection, topic: TopicRead, wanted: Wanted, folder: Path, partitions: int,
-        room: Room, pace: Pace, topic_id: str,
+        self, ledger: Connection, topic: TopicRead, wanted: Wanted, folder: Path,
+        layouts: Sequence[Layout], room: Room, pace: Pace,
     ) -> None:  # fmt: skip
         self._ledger, self._topic, self._wanted = ledger, topic, wanted
-        self._folder, self._partitions, self._room = folder, partitions, room
-        self._pace, self._topic_id = pace, topic_id
+        self._folder, self._layouts, self._room, self._pace = folder, layouts, room, pace
         self._tenants = (
             None if wanted.tenants is None else frozenset(t.encode() for t in wanted.tenants)
         )
 
-    def partition(
-        self, log_id: str, partition: int, low: int, start: int, before: int | None
-    ) -> Part | None:
+    def partition(self, partition: int, low: int, start: int, before: int | None) -> Part | None:
         """One partition, up to what the ledger has of it at this moment."""
+        log_id = log_uuid(self._layouts[partition].topic_id)
         told = read_told(self._ledger, log_id, partition, self._wanted.tenants)
         if told is None:
             return None
@@ -244,8 +245,12 @@ class _Run:
             return self._part(partition, start, end, told, reach, passes)
 
     def _from_us(self, partition: int, low: int, start: int, end: int) -> int | None:
-        """The log's time at the first record; None where that is its very first."""
-        if start == low == 0:
+        """The log's time at the first record; None where nothing can have come before it.
+
+        Before the first record of a partition that came when the topic grew, its keys were another
+        partition's.
+        """
+        if start == low == 0 and self._layouts[partition].begun_with is not None:
             return None
         with closing(self._topic.read(partition, start, end)) as batches:
             first = next(batches, None)
@@ -256,8 +261,9 @@ class _Run:
         self, open_: ExitStack, name: str, partition: int, start: int, told: Told,
         catalogue: Catalogue,
     ) -> Pass:  # fmt: skip
-        log = LogId(topics.EVENTS, self._topic_id, partition)
-        rules = Rules(topics.EVENTS, self._partitions, catalogue, told.skips, told.unread)
+        layout = self._layouts[partition]
+        log = LogId(topics.EVENTS, layout.topic_id, partition)
+        rules = Rules(topics.EVENTS, layout, catalogue, told.skips, told.unread)
         one = open_pass(self._folder / name / str(partition), log, rules, start, self._room)
         open_.callback(one.table.close)
         return one

@@ -23,6 +23,7 @@ from streams.core.replay import Compared, Difference
 from streams.core.trial import Figure, Name, figures_of, summed
 from streams.engine.cut import cut
 from streams.engine.errors import StateDamaged
+from streams.engine.layout import Layout
 from streams.engine.log import LogId, Record, anchor_of
 from streams.engine.partitioner import home_of
 from streams.engine.settlement import Settlement, unsent_key
@@ -62,7 +63,7 @@ class Rules:
     """What records are judged by."""
 
     topic: str
-    partitions: int
+    layout: Layout
     catalogue: Catalogue
     skips: Skips
     unread: frozenset[int]
@@ -76,7 +77,7 @@ class Pass:
         self._rules = rules
         self.compare: Compare | None = None
         """Holds each chunk against the ledger; None: nobody asks."""
-        self._home = home_of(rules.partitions)
+        self._home = home_of(rules.layout.partitions)
         self.readings: dict[Key, Reading] = {
             decode_key(key): decode_reading(value) for key, value in table.levels()
         }
@@ -132,6 +133,9 @@ class Pass:
             floor_us=table.floor_us,
             suspect=suspect,
             skips=rules.skips,
+            settled_at=rules.layout.settled_at,
+            home_before=rules.layout.home_before,
+            origins=rules.layout.origins,
         )
         decided = decide(records, place, rules.catalogue, fresh=True)
         if isinstance(decided.stop, Hold):
@@ -183,7 +187,7 @@ def open_pass(path: Path, log: LogId, rules: Rules, start: int, room: Room) -> P
     """
     try:
         table = open_table(
-            path, log, partitions=rules.partitions, width_ms=room.width_ms, cache=room.cache
+            path, log, partitions=rules.layout.partitions, width_ms=room.width_ms, cache=room.cache
         )
     except StateDamaged as damage:
         # A worker's would be rebuilt by itself; of this one only its owner knows what it is for.

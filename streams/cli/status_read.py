@@ -35,7 +35,7 @@ def read_figures(ledger: Connection) -> dict[str, Any]:
 
     idle = rows(ledger, "status_idle")
     positions = rows(ledger, "status_positions")
-    followed = {r["log_id"] for r in positions}
+    followed = {r["log_id"] for r in rows(ledger, "followed_logs")}
     sink = row(ledger, "status_sink", {"unsent": [cause.value for cause in KeptBack]})
     return {
         "at": wire_text(now_us),

@@ -1,67 +1,15 @@
 """The topics' table against a broker: what is created, set, refused and found."""
 
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic
 
 from streams import topics
 from streams.topics import TOPICS, TopicFinding, TopicsError
+from tests.unit.fake_broker import Broker, answered
 
 NAMES: Final = [topic.name for topic in TOPICS]
-
-
-def answered(value: Any = None) -> "Future[Any]":
-    future: Future[Any] = Future()
-    if isinstance(value, Exception):
-        future.set_exception(value)
-    else:
-        future.set_result(value)
-    return future
-
-
-@dataclass
-class Broker:
-    """Topics with their partitions and settings, as an `AdminClient` sees and changes them."""
-
-    partitions: dict[str, int] = field(default_factory=dict)
-    configs: dict[str, dict[str, str]] = field(default_factory=dict)
-    replication: dict[str, int] = field(default_factory=dict)
-    fault: Exception | None = None
-    silent: bool = False
-
-    def list_topics(self, **_: Any) -> Any:
-        if self.fault is not None:
-            raise self.fault
-        counts = {name: SimpleNamespace(partitions=[0] * n) for name, n in self.partitions.items()}
-        return SimpleNamespace(topics=counts)
-
-    def create_topics(self, wanted: list[NewTopic]) -> dict[str, "Future[Any]"]:
-        for one in wanted:
-            self.partitions[one.topic] = one.num_partitions
-            self.configs[one.topic] = dict(one.config or {})
-            self.replication[one.topic] = one.replication_factor
-        return {one.topic: self._answer() for one in wanted}
-
-    def describe_configs(self, asked: list[ConfigResource]) -> dict[Any, "Future[Any]"]:
-        return {
-            one: self._answer(
-                {k: SimpleNamespace(value=v) for k, v in self.configs[one.name].items()}
-            )
-            for one in asked
-        }
-
-    def incremental_alter_configs(self, asked: list[ConfigResource]) -> dict[Any, "Future[Any]"]:
-        for one in asked:
-            self.configs[one.name] |= {e.name: str(e.value) for e in one.incremental_configs}
-        return {one: self._answer() for one in asked}
-
-    def _answer(self, value: Any = None) -> "Future[Any]":
-        return Future() if self.silent else answered(value)
 
 
 @pytest.fixture
@@ -161,7 +109,7 @@ def test_another_partition_count_is_found(broker: Broker) -> None:
     (finding,) = check()
     assert finding.fatal
     assert finding.rule == "has 24 partitions, this installation was set up with 12"
-    assert "instead of altering this one" in finding.fix
+    assert "`tailrace topics grow`" in finding.fix
 
 
 def test_other_peoples_topics_are_left_alone(broker: Broker) -> None:
@@ -182,7 +130,7 @@ def test_a_broker_that_is_away_is_named(broker: Broker) -> None:
 def test_a_broker_that_falls_silent_is_named(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(topics, "TIMEOUT_S", 0.01)
     broker.silent = True
     with pytest.raises(TopicsError, match=r"could not create topic usage\.events: the broker did"):
         apply()

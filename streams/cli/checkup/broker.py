@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from connectors.names import USAGE_TOPIC
 from streams.cli.checkup.check import Check, Fix, Trouble, answers
 from streams.cli.checkup.patient import Patient
 
@@ -13,7 +14,7 @@ _BY_KEY: Final = {
     "retention.ms": "retention",
     "retention.bytes": "retention",
 }
-_GROWN: Final = "one that was grown since wants a new generation of topics"
+_GROWN: Final = "one that was altered past `tailrace topics grow` is made known by it first"
 _WHY: Final = {
     "missing": "nothing can be written to it",
     "partitions": "ids are remembered by partition: with another count copies do not meet",
@@ -41,13 +42,23 @@ def _topics(kind: str) -> Callable[[Patient], Iterator[Trouble]]:
         for finding in patient.topics():
             if kind_of(finding.rule) != kind:
                 continue
-            fix = APPLY
-            if kind == "partitions":
-                count = finding.rule.split(" ")[1]
-                fix = Fix("settings", f"TAILRACE_PARTITIONS={count}  # if it was made so: {_GROWN}")
+            fix = _count_fix(patient, finding.topic) if kind == "partitions" else APPLY
             yield Trouble(f"{finding.topic}: {finding.rule}", _WHY[kind], fix)
 
     return look
+
+
+def _count_fix(patient: Patient, topic: str) -> Fix:
+    """The events topic grows last, so that the others never have fewer than it for long."""
+    counts = {
+        found.topic: int(found.rule.split(" ")[1])
+        for found in patient.topics()
+        if kind_of(found.rule) == "partitions"
+    }
+    count, events = counts[topic], counts.get(USAGE_TOPIC, patient.settings.partitions)
+    if count == events:
+        return Fix("settings", f"TAILRACE_PARTITIONS={count}  # if it was made so: {_GROWN}")
+    return Fix("shell", f'tailrace topics grow --partitions {max(count, events)} --reason "…"')
 
 
 def _auto_create(patient: Patient) -> Iterator[Trouble]:

@@ -378,7 +378,7 @@ def batch_of(partition: int, decided: Decided, catalogue_hash: str) -> FactBatch
 
     readings: Iterable[tuple[Key, Reading]] = decided.readings.items()
     batch = FactBatch(
-        "usage.events", LOG, partition, -1, decided.last, catalogue_hash,
+        "usage.events", LOG, partition, PARTITIONS, -1, decided.last, catalogue_hash,
         events=only(EventFact), corrections=only(CorrectionFact), parked=only(ParkedFact),
         canaries=only(CanaryFact),
     )  # fmt: skip

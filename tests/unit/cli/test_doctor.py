@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,6 +24,7 @@ from streams.cli.main import run
 from streams.core.live_meter import CHECKS, LiveMeter, MeterFinding
 from streams.core.observation import Answer, NotSent, in_words
 from streams.settings import Settings
+from streams.topics import TopicFinding
 from tests.unit.connectors.test_slot_guard import EXPECTED, HEALTHY, slot, status
 
 UNDECODABLE = 'Caused by: org.postgresql.util.PSQLException: ERROR: publication "m" does not exist'
@@ -138,6 +141,33 @@ def test_a_broker_that_makes_topics_by_itself_is_named(config: dict[str, str]) -
 )
 def test_every_finding_of_a_topic_has_its_check(rule: str, kind: str) -> None:
     assert broker.kind_of(rule) == kind
+
+
+@pytest.mark.parametrize(
+    ("counts", "pasted"),
+    [
+        ({"usage.events": 24, "usage.review": 24}, ["TAILRACE_PARTITIONS=24"] * 2),
+        ({"usage.events": 6}, ["TAILRACE_PARTITIONS=6"]),
+        ({"usage.review": 24}, ["tailrace topics grow --partitions 24"]),
+        ({"usage.review": 6}, ["tailrace topics grow --partitions 12"]),
+        (
+            {"usage.events": 24, "usage.review": 36},
+            ["TAILRACE_PARTITIONS=24", "tailrace topics grow --partitions 36"],
+        ),
+    ],
+)
+def test_a_growth_that_was_cut_short_goes_on_and_a_whole_one_is_set(
+    counts: dict[str, int], pasted: list[str]
+) -> None:
+    """The events topic says which it is: it grows last."""
+    rule = "has {} partitions, this installation was set up with 12"
+    found = [
+        TopicFinding(name, rule.format(count), "", fatal=True) for name, count in counts.items()
+    ]
+    patient: Any = SimpleNamespace(topics=lambda: found, settings=Settings(partitions=12))
+    (look,) = (check.look for check in broker.CHECKS if check.name == "topic-partitions")
+    said = [paste.partition("  # ")[0].partition(" --reason")[0] for paste in pastes(look(patient))]
+    assert said == pasted
 
 
 def test_converters_have_a_check_of_their_own() -> None:

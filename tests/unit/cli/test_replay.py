@@ -1,10 +1,11 @@
 """A partition replayed by the workers' own rules, in a state that survives an interruption."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import confluent_kafka
 import pytest
@@ -12,7 +13,7 @@ from rocksdict import Cache
 
 from streams.cli.boundary import explain
 from streams.cli.errors import ConfigurationError, UsageProblemError
-from streams.cli.replay_parts import parse_offsets
+from streams.cli.replay_parts import _Run, parse_offsets
 from streams.cli.replay_run import Pass, Room, Rules, of_tenants, open_pass
 from streams.core.decided import Decided
 from streams.core.fact import ParkedFact
@@ -22,13 +23,15 @@ from streams.core.orders import Skip, fingerprint
 from streams.core.replay import Compared, Difference
 from streams.core.trial import Figure
 from streams.engine import table_meta
+from streams.engine.layout import Layout, ungrown
 from streams.engine.log import LogId
 from streams.engine.log import Record as LogRecord
+from streams.engine.partitioner import home_partition
 from tests.support.consumed import Message
 from tests.support.events import CATALOGUE, T0_US, Partition, Record, log_of, sharded, usage
 
 LOG = LogId("usage.events", "AAAAAAAAAAAAAAAAAAAAAA", 0)
-RULES = Rules("usage.events", 1, CATALOGUE, {}, frozenset())
+RULES = Rules("usage.events", ungrown("AAAAAAAAAAAAAAAAAAAAAA", 1, 0), CATALOGUE, {}, frozenset())
 USES = [usage(f"order-{number}", str(number)) for number in range(9)]
 DAY_MS = DAY_US // 1_000
 
@@ -169,3 +172,53 @@ def test_offsets_are_partitions_with_inclusive_ends() -> None:
     for wrong in (["x"], ["3:7"], ["-1"], ["3", "3:1-2"]):
         with pytest.raises(UsageProblemError, match="--offsets"):
             parse_offsets(wrong)
+
+
+# -- of a topic that grew --------------------------------------------------------------------------
+
+STAYED = Layout(LOG.topic_id, LOG.topic_id, 2, ((0, 1), (3, 2)), frozenset({0}))
+CAME = Layout(LOG.topic_id, "BBBBBBBBBBBBBBBBBBBBBB", 2, ((0, 2),), frozenset({0, 1}))
+TENANTS = {home_partition(f"t{n}".encode(), 2): f"t{n}" for n in range(20)}
+"""One at home on each of two partitions."""
+
+
+def test_records_are_judged_by_the_count_that_held_when_they_were_written(tmp_path: Path) -> None:
+    log = log_of([usage(f"u{n}", tenant_id=TENANTS[n % 2]) for n in range(4)])
+    with opened(tmp_path, replace(RULES, layout=STAYED)) as one:
+        one.take(messages(log))
+        assert one.held is not None
+        assert (one.held.offset, one.table.applied) == (3, 2)
+        assert "belongs on another partition" in one.held.reason
+
+
+class OneRecord:
+    """A topic of which one record can be read."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+
+    def read(self, *asked: int) -> Generator[list[confluent_kafka.Message], None, None]:
+        self.asked.append(cast("tuple[int, int, int]", asked))
+        yield messages([Record(0, 1_234, b"acme", b"")])
+
+
+@pytest.mark.parametrize(
+    ("partition", "low", "start", "from_us"),
+    [
+        (0, 0, 0, None),  # nothing can have come before it
+        (0, 5, 5, 1_234_000),
+        (0, 0, 5, 1_234_000),
+        (1, 0, 0, 1_234_000),  # its keys were another partition's
+        (1, 5, 5, 1_234_000),
+    ],
+)
+def test_before_the_first_record_of_a_new_partition_its_keys_were_elsewhere(
+    tmp_path: Path, partition: int, low: int, start: int, from_us: int | None
+) -> None:
+    topic = OneRecord()
+    run = _Run(
+        cast("Any", None), cast("Any", topic), cast("Any", SimpleNamespace(tenants=None)),
+        tmp_path, [STAYED, CAME], cast("Any", None), cast("Any", None),
+    )  # fmt: skip
+    assert run._from_us(partition, low, start, 9) == from_us
+    assert topic.asked == ([] if from_us is None else [(partition, start, 9)])

@@ -79,6 +79,8 @@ class FakeConnect:
             return 200, {"version": "4.3.1", "commit": "x", "kafka_cluster_id": "k"}
         if parts[0] == "connector-plugins":
             return self._plugins(parts)
+        if method == "GET" and path.endswith("/connectors?expand=status"):
+            return 200, {name: {"status": self._read(name, "status")[1]} for name in self.configs}
         if parts == ["connectors"]:
             return self._collection(method, body)
         name, verb = parts[1], parts[2] if len(parts) > 2 else ""

@@ -38,6 +38,20 @@ def test_reads_are_decoded(fake: FakeConnect, client: ConnectClient) -> None:
     assert offsets.of("src.other") is None
 
 
+def test_all_connectors_say_at_once_whether_they_were_stopped(
+    fake: FakeConnect, client: ConnectClient
+) -> None:
+    fake.add("outbox-warehouse", CONFIG, "PAUSED")
+    fake.add(NAME, CONFIG, "STOPPED")
+    fake.add("another", CONFIG)
+    assert [(seen.name, seen.at_rest) for seen in client.statuses()] == [
+        ("another", False),
+        (NAME, True),
+        ("outbox-warehouse", False),
+    ]
+    assert fake.calls == ["GET /connectors?expand=status"]
+
+
 def test_before_a_second_transaction_the_handled_position_is_the_watermark(
     fake: FakeConnect, client: ConnectClient
 ) -> None:
