@@ -15,7 +15,7 @@ from tests.simulation.timeline import Process, Timeline
 from tests.simulation.turns import Bell
 from tests.support.consumed import Message
 
-TOPIC_ID: Final = "0Iw2YxKPTZqz4yIYwHZ_Gw"
+TOPIC_ID: Final = "0Iw2YxKPTZqz4yIYwHZ/Gw"
 SESSION_S: Final = 10.0
 Keyed = tuple[bytes | None, bytes]
 
@@ -29,6 +29,8 @@ class Broker:
         self.logs: dict[str, list[list[Record]]] = {
             topic: [[] for _ in range(partitions)] for topic in (topics.EVENTS, topics.ADMIT_LOG)
         }
+        self.grew_at: list[tuple[int, ...]] = []
+        """Of each growth the ends of the partitions there were."""
         self.begins: dict[tuple[str, int], int] = {}
         """Where logs begin of which the beginning is gone; nobody but the oracle reads before."""
         self.outputs: dict[str, list[Keyed]] = {}
@@ -46,6 +48,15 @@ class Broker:
         if topic == topics.EVENTS:
             self.wake()
         return len(log) - 1
+
+    def grow(self, partitions: int) -> None:
+        """More partitions, as an operator orders them."""
+        self.grew_at.append(tuple(len(log) for log in self.logs[topics.EVENTS]))
+        for logs in self.logs.values():
+            logs.extend([] for _ in range(partitions - self.partitions))
+        self.timeline.note("grown", self.partitions, partitions)
+        self.partitions = partitions
+        self.wake()
 
     def cut(self, topic: str, partition: int, begin: int) -> None:
         """Everything before an offset is gone."""

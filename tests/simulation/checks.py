@@ -183,15 +183,19 @@ def given_up(world: World) -> Iterator[Violation]:
 
 
 def homeless(world: World, truth: Truth) -> Iterator[Violation]:
-    """A key or an identity on two partitions."""
+    """A key or an identity on two partitions, but where the topic grew in between."""
     homes: dict[bytes | str | None, int] = {}
+    grew_at = world.broker.grew_at[0] if world.broker.grew_at else ()
     for partition, log in enumerate(world.broker.logs[topics.EVENTS]):
-        for record in log:
-            if homes.setdefault(record.key, partition) != partition:
+        moved = len(log) if partition >= len(grew_at) else grew_at[partition]
+        for record in log[:moved] if partition < len(grew_at) else log:
+            first = partition % len(grew_at) if grew_at else partition
+            if homes.setdefault(record.key, first) != first:
                 yield Violation("homeless", f"{record.key!r} is on two partitions")
     for partition, identities in enumerate(truth.identities):
+        first = partition % len(grew_at) if grew_at else partition
         for identity in sorted(identities):
-            if homes.setdefault(identity, partition) != partition:
+            if homes.setdefault(identity, first) != first:
                 yield Violation("homeless", f"{identity} is on two partitions")
 
 

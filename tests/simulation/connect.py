@@ -31,12 +31,16 @@ class Connect:
         self.lag_max = 8
         self.process: Process | None = None
         self.processes: list[Process] = []
+        self.stopped = False
+        """By a person: nobody else starts it."""
 
     @property
     def caught_up(self) -> bool:
         return self.process is not None and self._sent == len(self._service.outbox)
 
     def start(self) -> None:
+        if self.stopped or self.process is not None:
+            return
         self._sent = self.stored
         self.process = Process(self._timeline, "connect")
         self.processes.append(self.process)

@@ -8,26 +8,31 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streams import topics
+from streams.agents.lineage import laid_out, told_of
+from streams.core.growth import Inherited, Life, Log
 from streams.core.identity import log_uuid
 from streams.core.level import newer
 from streams.core.mark import earlier, from_version_1
 from streams.engine.absorb import MergeRules
 from streams.engine.assigned import Assigned
+from streams.engine.before import Told
 from streams.engine.chunk import Chunk, Guards
 from streams.engine.cut import cut
 from streams.engine.data_dir import quarantine
-from streams.engine.errors import LogRefused
+from streams.engine.errors import EarlierBehind, LogRefused
 from streams.engine.fail_stop import ExitCode, FailStop
 from streams.engine.fence import Fence
 from streams.engine.generations import width_ms
 from streams.engine.group_offsets import Notes
+from streams.engine.layout import Layout
 from streams.engine.log import LogId, Record
-from streams.engine.log_guard import TopicInquiry
+from streams.engine.log_guard import TopicInquiry, TopicLife
 from streams.engine.outcome import Before, Outcomes
-from streams.engine.recovery import recover
+from streams.engine.recovery import RETRY_PAUSE_S, attempt
 from streams.engine.recovery_needs import Recovery
 from streams.engine.table import PartitionTable
-from tests.simulation.broker import SESSION_S, Reader
+from tests.simulation.broker import SESSION_S, TOPIC_ID, Reader
+from tests.simulation.ledger.rows import Tables
 from tests.simulation.turns import Bell
 from tests.support.consumed import Message
 
@@ -38,6 +43,7 @@ HOUR_MS: Final = 3_600_000
 CHUNK_BYTES_MAX: Final = 1 << 20
 SETTLE_S: Final = 60.0
 COMMIT_S: Final = 1.0
+TRY_S: Final = 5.0
 _UNMARKED: Final = Before(marked=False, mark=None)
 
 
@@ -70,7 +76,10 @@ class Feeder:
             inquiry=self._inquiry,
             cache=cast("Any", None),
             acknowledged=self._acknowledged,
+            layout=self._layout,
+            before=self._before,
         )
+        self._lives: tuple[Life, ...] = ()
 
     # -- what the service asks ---------------------------------------------------------------------
 
@@ -175,7 +184,11 @@ class Feeder:
         if assigned.table is None:
             await asyncio.sleep(self._worker.outside.delay_s())
             self._process.check()
-            return self._recover(assigned) and assigned.held is None
+            recovered = self._recover(assigned)
+            if assigned.recovering:
+                await asyncio.sleep(RETRY_PAUSE_S)
+                return True
+            return recovered and assigned.held is None
         records = self._cut(assigned.table, assigned.records_max)
         if not records:
             return False
@@ -195,9 +208,14 @@ class Feeder:
     def _recover(self, assigned: Assigned) -> bool:
         partition, assigned.recovering = assigned.partition, False
         try:
-            assigned.table = recover(self._recovery, partition, lambda: False)
+            assigned.table = attempt(self._recovery, partition, lambda: False)
         except LogRefused as refused:
             self.hold(assigned, f"{type(refused).__name__}: {refused}")
+            if isinstance(refused, EarlierBehind):
+                self._broker.timeline.outside(TRY_S, lambda: self.resume(partition))
+            return False
+        if assigned.table is None:
+            assigned.recovering = True
             return False
         assigned.found_note = self._broker.group.notes.get(partition, "")
         self.noted.ring()
@@ -219,6 +237,7 @@ class Feeder:
 
     def _chunk(self, table: PartitionTable, records: list[Record]) -> Chunk:
         clock, question = self._worker.clock, self._inquiry.ask(topics.EVENTS)
+        life = TopicLife(table.layout.life_id, table.layout.partitions)
         fence = Fence(
             clock.elapsed_s, clock.elapsed_s(), session_s=SESSION_S,
             commit=lambda: self._broker.group.commit(self._process), what="a chunk",
@@ -226,7 +245,7 @@ class Feeder:
         return Chunk(
             table.log, table.applied + 1, records[-1].offset, records, table,
             guards=Guards(
-                verify_log=lambda: self._inquiry.verify(table.log, question),
+                verify_log=lambda: self._inquiry.verify(table.log, life, question),
                 fence=fence.ask,
                 crash_at=self._process.step,
             ),
@@ -237,6 +256,32 @@ class Feeder:
         if database.away:
             return -1
         return database.tables.positions.get((log_uuid(log.topic_id), log.partition), -1)
+
+    def _layout(self, life_id: str, partitions: int, partition: int) -> Layout | None:
+        """As `Lineage` has it, which asks on another thread."""
+        if not (self._lives and self._lives[-1].partitions == partitions):
+            database = self._worker.outside.database
+            if database.away:
+                return None
+            self._lives = lives_of(database.tables)
+        lives = self._lives if life_id == TOPIC_ID else ()
+        return laid_out(lives, life_id, partitions, partition)
+
+    def _before(self, log: LogId) -> Told | None:
+        database = self._worker.outside.database
+        tables = database.tables
+
+        def position(one: Inherited) -> int | None:
+            return None if database.away else tables.positions.get((one.log_id, one.partition), -1)
+
+        return told_of(self._lives, log.partition, position)
+
+
+def lives_of(tables: Tables) -> tuple[Life, ...]:
+    """The topic's one life, as far as the ledger was told of it."""
+    spans = sorted(tables.spans.items(), key=lambda item: item[1].first_partition)
+    logs = [Log(log_id, s.first_partition, s.partitions, s.boundaries) for log_id, s in spans]
+    return (Life(tuple(logs)),) if logs else ()
 
 
 class Done:

@@ -30,7 +30,8 @@ INVARIANTS: Final = (
             "ids_not_written", "marked_before_outputs", "packed_record_after_the_batch",
             "packed_log_taken_as_whole", "source_taken_as_whole", "expiry_by_the_clock",
             "position_before_facts", "altered_records_counted", "audit_by_one_snapshot",
-            "oldest_ids_lost",
+            "oldest_ids_lost", "grown_without_memory", "grown_from_too_early",
+            "grown_without_waiting", "grown_with_half_a_memory", "canary_of_before_refused",
         ),
     ),
     Invariant(
@@ -145,8 +146,9 @@ INVARIANTS: Final = (
     Invariant(
         "I17",
         "every record is at home",
-        ("homeless", "identity_phantom"),
-        ("another_partitioner", "keyed_to_another_shard"),
+        ("homeless", "identity_phantom", "stuck"),
+        ("another_partitioner", "keyed_to_another_shard", "growth_overlooked"),
+        "of a topic that grew: drill partitions-grown",
     ),
     Invariant(
         "I18",

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from streams.engine.log import Record
 from streams.topics import EVENTS
 from tests.simulation.ledger.rows import Entry
 from tests.simulation.rules import (
@@ -63,11 +64,12 @@ class Truth:
 
     def _read_logs(self) -> None:
         received_us = {(row.event_id, row.content): row.received_us for row in self.rows}
-        for log in self.world.broker.logs[EVENTS]:
+        for before, log in self._logs():
             seen: set[tuple[str, str]] = set()
+            own: set[str] = set()
             old: deque[tuple[int, int]] = deque()
             floor_us = 0
-            for record in log:
+            for place, record in enumerate([*before, *log]):
                 wire = msgspec.json.decode(record.value or b"{}")
                 told = wire["event_id"], wire["content"]
                 if told not in received_us:
@@ -76,12 +78,22 @@ class Truth:
                 while old and old[0][0] <= logged_us - HORIZON_US:
                     floor_us = max(floor_us, old.popleft()[1])
                 old.append((logged_us, at_us))
-                if told not in seen and at_us <= floor_us:
-                    self.outlived.add(told[0])
-                if told in seen and logged_us - at_us > HORIZON_US:
-                    self.forgotten[told[0]] += 1
+                if place >= len(before):
+                    if told not in seen and at_us <= floor_us:
+                        self.outlived.add(told[0])
+                    if told in seen and logged_us - at_us > HORIZON_US:
+                        self.forgotten[told[0]] += 1
+                    own.add(told[0])
                 seen.add(told)
-            self.identities.append({event_id for event_id, _ in seen})
+            self.identities.append(own)
+
+    def _logs(self) -> Iterator[tuple[list[Record], list[Record]]]:
+        """Of each partition what it has to know of the one whose keys it took over, and its own."""
+        logs = self.world.broker.logs[EVENTS]
+        (ends,) = self.world.broker.grew_at or [tuple(len(log) for log in logs)]
+        for partition, log in enumerate(logs):
+            first = partition % len(ends)
+            yield (logs[first][: ends[first]] if partition >= len(ends) else []), log
 
     def counted_again(self) -> Counter[int]:
         """How often identities of a minute may be counted once more for such copies."""

@@ -21,6 +21,7 @@ MUST_BE_THERE = frozenset({
     "closed_at_its_end", "oldest_ids_lost", "judged_by_arrival", "counts_added_up",
     "level_without_shard", "cut_beside_another_shard", "keyed_to_another_shard",
     "one_person_suffices", "lent_in_a_pause", "slept_and_knows_all", "note_overwritten",
+    "grown_without_memory", "grown_without_waiting", "growth_overlooked",
 })  # fmt: skip
 """The rules that everything rests on: none of them is ever without its planted bug."""
 

@@ -3,22 +3,21 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import count
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from streams import topics
-from streams.engine.partitioner import home_partition
 from streams.settings import Settings
 from tests.simulation.broker import Broker
 from tests.simulation.connect import Connect
 from tests.simulation.disk import Disk
+from tests.simulation.growing import canary_tenants, tell_growth
 from tests.simulation.ledger.database import Database
 from tests.simulation.ledger.rows import Tables
 from tests.simulation.meters import APPLIED_S_MAX, CHANGED, EVENT_NAMES, METERS
 from tests.simulation.operator import Operator
-from tests.simulation.service import CANARY, Service
+from tests.simulation.service import Service
 from tests.simulation.stripe import Stripe
 from tests.simulation.timeline import Process, Timeline
 from tests.simulation.worker import SETTINGS, Outside, Worker, unhurried
@@ -31,18 +30,6 @@ HOUR_S: Final = 3_600.0
 DRAIN_S_MAX: Final = 60 * HOUR_S
 LOOK_S: Final = 600.0
 LONG_S: Final = 16 * HOUR_S
-
-
-@cache
-def _canary_tenants() -> tuple[str, ...]:
-    """A tenant at home on each partition, as the service's database finds them."""
-    found: dict[int, str] = {}
-    for number in count():
-        tenant_id = f"{CANARY}.{number}"
-        found.setdefault(home_partition(tenant_id.encode(), PARTITIONS), tenant_id)
-        if len(found) == PARTITIONS:
-            break
-    return tuple(found[partition] for partition in range(PARTITIONS))
 
 
 @dataclass
@@ -79,7 +66,7 @@ class World:
         for _ in range(self.rng.choice((1, 2, 2, 3, 4))):
             self.add_machine()
         self.processes: list[Process] = []
-        self.canary_tenants = _canary_tenants()
+        self.canary_tenants = canary_tenants(PARTITIONS)
         self.audits: Audits | None = None
         self.forced = tuple(forced)
         self.operator = Operator(timeline, self.database, self.stripe, self.rng, self.service)
@@ -190,6 +177,7 @@ class World:
     def _on_duty(self) -> None:
         """People look now and then, and again and again once all is well."""
         if not self.healed:
+            tell_growth(self)
             self.operator.look()
             self.later(self.rng.random() * 4 * HOUR_S, self._on_duty)
 
@@ -201,8 +189,8 @@ class World:
         self.stripe.weather, self.stripe.sporadic, self.stripe.rejecting = "fine", 0.0, 0.0
         self.database.away = self.broker.away = False
         self.service.clock_ahead_us = self.database.clock_ahead_us = self.answers_lost = 0
-        if self.connect.process is None:
-            self.connect.start()
+        self.connect.stopped = False
+        self.connect.start()
         for machine in self.machines:
             if machine.worker is not None:
                 machine.worker.process.go_on()
@@ -213,6 +201,7 @@ class World:
         while self.timeline.now_s - began_s < DRAIN_S_MAX:
             await asyncio.sleep(LOOK_S)
             self.stripe.memory.engine.advance(self.timeline.now_us())
+            tell_growth(self)
             self.operator.look()
             if not self.waiting_for():
                 return

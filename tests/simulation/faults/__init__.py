@@ -12,6 +12,7 @@ from tests.simulation.faults import (
     auditing,
     clocks,
     deaths,
+    growth,
     held,
     invoices,
     ledgers,
@@ -43,6 +44,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "ledger_answers_lost": outages.ledger_answers_lost,
     "ledger_restored": ledgers.ledger_restored,
     "broker_away": outages.broker_away,
+    "partitions_grown": growth.partitions_grown,
     "publishing_paused": pauses.publishing_paused,
     "invoices_close": invoices.invoices_close,
 }
@@ -54,6 +56,7 @@ meanwhile leaves amounts of which a part is at Stripe, on which a person has to 
 AIMED: Final[dict[str, Fault]] = {
     **aimed.AIMED,
     "each_paused": pauses.each_paused,
+    "grown_and_replaced": growth.grown_and_replaced,
     "packed_log_cut": logs.packed_log_cut,
     "events_cut": logs.events_cut,
     "ledger_away_as_rules_change": outages.ledger_away_as_rules_change,

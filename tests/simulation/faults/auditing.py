@@ -37,8 +37,10 @@ class Audits:
         for _ in range(int(PATIENCE_S / POLL_S)):
             await asyncio.sleep(POLL_S)
             tables = self.world.database.tables
-            arrived = {token for _, token, _ in tables.tokens}
-            if not self.world.database.away and arrived.issuperset(r.event_id for r in rows):
+            arrived = {(token, partition) for _, token, partition in tables.tokens}
+            awaited = {(row.event_id, row.use.partition) for row in rows}
+            everywhere = len(rows) == self.world.broker.partitions
+            if everywhere and not self.world.database.away and awaited <= arrived:
                 break
         else:
             return

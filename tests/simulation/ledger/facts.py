@@ -6,7 +6,7 @@ from zlib import crc32
 import msgspec
 
 from streams.core.catalogue import MeterVersion
-from tests.simulation.ledger.rows import Cell, Entry, Level, Parked, SeriesKey
+from tests.simulation.ledger.rows import Cell, Entry, Level, Parked, SeriesKey, Span
 from tests.simulation.ledger.work_list import WorkList
 
 Rows = list[dict[str, Any]]
@@ -19,9 +19,33 @@ class Facts(WorkList):
 
     # -- logs and positions ------------------------------------------------------------------------
 
-    def log_known(self, log_id: str, log_topic: str) -> str | None:
+    def log_known(self, log_id: str, log_topic: str) -> list[tuple[str, bool]]:
         del log_topic
-        return self.tables.logs.get(log_id)
+        topic = self.tables.logs.get(log_id)
+        return [] if topic is None else [(topic, log_id in self.tables.spans)]
+
+    def log_note_span(self, log_id: str, partitions: int, **_: object) -> None:
+        if log_id in self.tables.logs:
+            self.tables.spans.setdefault(log_id, Span(log_id, 0, partitions))
+
+    def grow_log(
+        self, root: str, grown: str, present: int, wanted: int, boundaries: tuple[int, ...]
+    ) -> bool:
+        """What a person makes known; whether it was not."""
+        tables = self.tables
+        if grown in tables.spans:
+            return False
+        assert root in tables.logs, "the ledger follows no such log"
+        noted = max(s.partitions for s in tables.spans.values()) if tables.spans else None
+        told_beyond = any(p >= present for log_id, p in tables.positions if log_id == root)
+        if noted is None or (noted == wanted and len(tables.spans) == 1 and not told_beyond):
+            tables.spans[root] = Span(root, 0, present)
+            noted = present
+        assert noted == present, "another count is noted"
+        tables.logs[grown] = tables.logs[root]
+        tables.spans[grown] = Span(root, present, wanted, boundaries)
+        self.note("growth made known", present, wanted, *boundaries)
+        return True
 
     def log_register_first(self, log_id: str, log_topic: str) -> None:
         if not self.tables.logs:

@@ -240,11 +240,22 @@ class Proposal:
     state: str = "open"
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which partitions a log is."""
+
+    root_id: str
+    first_partition: int
+    partitions: int
+    boundaries: tuple[int, ...] = ()
+
+
 @dataclass(slots=True)
 class Tables:
     """Everything that a backup holds."""
 
     logs: dict[str, str] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     levels: dict[SeriesKey, Level] = field(default_factory=dict)
     cells: dict[tuple[str, int, str, str, int], Cell] = field(default_factory=dict)

@@ -23,7 +23,7 @@ Plant before the world is made, so both classes and instances of it follow. Then
   switches them off (`layers.py`): the ledger's position hides facts that were marked too early.
 
 Add it to the tuple `MUTANTS` of the module of its part (capturing, admission, judging, sharding,
-rebuilding, telling, publishing, invoicing, deciding, ordering).
+rebuilding, telling, publishing, invoicing, deciding, ordering, growing).
 `python -m tests.simulation --mutant NAME [--seeds N]` tries one and prints the first seed that
 notices; `--mutants` tries all and writes the table into the summary. A survivor fails. So does one
 whose seeds break anything without the bug. A seed that is noticed with only the layers off does not
@@ -64,6 +64,7 @@ def every() -> Iterator[Mutant]:
         admission,
         capturing,
         deciding,
+        growing,
         invoicing,
         judging,
         ordering,
@@ -75,7 +76,7 @@ def every() -> Iterator[Mutant]:
 
     for part in (
         capturing, admission, judging, sharding, rebuilding, telling, publishing, invoicing,
-        deciding, ordering,
+        deciding, ordering, growing,
     ):  # fmt: skip
         yield from part.MUTANTS
 

@@ -191,7 +191,7 @@ def _asks_for_no_log_id(patch: Patch) -> None:
 
     patch.setattr(TopicInquiry, "verify", verify)
     patch.setattr(recovery._Attempt, "_identified", lambda _, table: table)
-    patch.setattr(PackedReader, "_own", lambda _, record: record)
+    patch.setattr(PackedReader, "_kept", lambda _, record, _partition: record)
 
 
 def _compares_no_position(patch: Patch) -> None:
