@@ -21,15 +21,24 @@ if TYPE_CHECKING:
     from sandbox.installation import Installation
 
 
-def steps(installation: Installation) -> list[Step]:
-    """The steps in order; each names the parts and steps it needs."""
+def steps(installation: Installation, note_partitions: Callable[[int], None]) -> list[Step]:
+    """The steps in order; each names the parts and steps it needs.
+
+    Args:
+        installation: addresses and passwords.
+        note_partitions: told how many partitions the topics have, once that is known.
+    """
     return [
         Step("databases", lambda: databases(installation), after=("postgres",)),
         Step("outbox", lambda: provision.outbox_schema(installation), after=("databases",)),
         # Not beside the outbox: PostgreSQL fails to create a logical slot inside a block while
         # another database's catalogue changes ("snapshot reference is not owned").
         Step("ledger", lambda: provision.ledger_schema(installation), after=("outbox",)),
-        Step("topics", lambda: provision.topics_step(installation), after=("kafka",)),
+        Step(
+            "topics",
+            lambda: provision.topics_step(installation, note_partitions),
+            after=("kafka",),
+        ),
         Step("meters", lambda: provision.meters(installation), after=("ledger", "outbox")),
         Step(
             "capture",
@@ -46,8 +55,12 @@ def run_all(installation: Installation, say: Callable[[str], None]) -> None:
     Raises:
         Exception: Whatever a step raises; the steps before it are done and harmless to repeat.
     """
-    for step in steps(installation):
+    for step in steps(installation, _note_nowhere):
         say(f"{step.name}: {step.run()}")
+
+
+def _note_nowhere(_partitions: int) -> None:
+    """Whoever runs that stack says it to the workers."""
 
 
 def databases(installation: Installation) -> str:

@@ -54,6 +54,11 @@ class Paths:
         return self.dir / "run" / "wanted.json"
 
     @property
+    def partitions_json(self) -> Path:
+        """How many partitions the topics had at the last start: they may have been grown."""
+        return self.dir / "run" / "partitions.json"
+
+    @property
     def progress(self) -> Path:
         """One JSON line per event of the supervisor's life."""
         return self.dir / "run" / "progress.jsonl"

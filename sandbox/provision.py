@@ -19,7 +19,7 @@ from streams.adapters.ledger import open_ledger
 from streams.core.meters_file import parse, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from sandbox.installation import Installation
     from schemas.migrations import SchemaName
@@ -71,10 +71,12 @@ def _install(
         raise KeptDataError(message) from problem
 
 
-def topics_step(installation: Installation) -> str:
-    """The topics, with their partition count for ever."""
-    done = topics.apply(installation.bootstrap, partitions=PARTITIONS, replication=1)
-    return f"{len(topics.TOPICS)} topics, {PARTITIONS} partitions" + (
+def topics_step(installation: Installation, note_partitions: Callable[[int], None]) -> str:
+    """The topics, with as many partitions as they have grown to."""
+    partitions = topics.counts(installation.bootstrap).get(topics.EVENTS, PARTITIONS)
+    done = topics.apply(installation.bootstrap, partitions=partitions, replication=1)
+    note_partitions(partitions)
+    return f"{len(topics.TOPICS)} topics, {partitions} partitions" + (
         "" if done else ", as they were"
     )
 

@@ -10,6 +10,7 @@ from sandbox import clock, connect, facts, install, kafka, postgres
 from sandbox.connect import Connect
 from sandbox.installation import Address, Installation
 from sandbox.kafka import Kafka
+from sandbox.paths import read_json, write_json
 from sandbox.ports import LOOPBACK, free_ports
 from sandbox.postgres import Postgres
 from sandbox.runner import Part, Step
@@ -116,7 +117,7 @@ class Stack:
 
     def steps(self) -> list[Step]:
         """The installation, in order."""
-        return install.steps(self.installation)
+        return install.steps(self.installation, self._note_partitions)
 
     def worker(self, number: int) -> tuple[Part, Worker]:
         """One worker; it starts when everything else is there."""
@@ -124,7 +125,7 @@ class Stack:
             number=number,
             data=self.paths.worker_data(number),
             metrics_port=free_ports(1)[0],
-            settings=self.worker_settings(),
+            settings=self.worker_settings,
             env=self.env,
         )
         before = ("postgres", "kafka", *(step.name for step in self.steps()))
@@ -139,7 +140,13 @@ class Stack:
 
     def worker_settings(self) -> dict[str, str]:
         """The settings all workers share; the same work for any other command of the service."""
-        return facts.settings(self.installation, self.stripe_url, self.wanted.stripe_key or API_KEY)
+        own = facts.settings(self.installation, self.stripe_url, self.wanted.stripe_key or API_KEY)
+        grown = read_json(self.paths.partitions_json)
+        return own if grown is None else {**own, "TAILRACE_PARTITIONS": str(grown["partitions"])}
+
+    def _note_partitions(self, partitions: int) -> None:
+        """Kept with the data: topics that were grown stay so."""
+        write_json(self.paths.partitions_json, {"partitions": partitions})
 
     def render(
         self, states: Mapping[str, PartState], stack: str, workers: Mapping[int, Worker]

@@ -12,7 +12,7 @@ from sandbox.process import Command
 from sandbox.stripe import ROOT, answers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Worker:
     number: int
     data: Path
     metrics_port: int
-    settings: Mapping[str, str]
-    """TAILRACE_* that all workers share."""
+    settings: Callable[[], Mapping[str, str]]
+    """TAILRACE_* that all workers share, as they are when it starts."""
     env: Mapping[str, str]
 
     @property
@@ -39,7 +39,7 @@ class Worker:
         """The worker in the foreground."""
         env = {
             **self.env,
-            **self.settings,
+            **self.settings(),
             "TAILRACE_DATA_DIR": str(self.data),
             "TAILRACE_METRICS_PORT": str(self.metrics_port),
         }

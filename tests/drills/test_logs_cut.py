@@ -31,11 +31,11 @@ def admin(stack: LiveStack) -> AdminClient:
     return AdminClient({"bootstrap.servers": stack.facts["kafka_bootstrap"]})
 
 
-def ends(stack: LiveStack, topic: str) -> list[int]:
+def ends(stack: LiveStack, topic: str, partitions: int = PARTITIONS) -> list[int]:
     """The offset after the last record of each partition."""
     reader = Consumer({"bootstrap.servers": stack.facts["kafka_bootstrap"], "group.id": "drill"})
     try:
-        marks = [reader.get_watermark_offsets(TopicPartition(topic, n)) for n in range(PARTITIONS)]
+        marks = [reader.get_watermark_offsets(TopicPartition(topic, n)) for n in range(partitions)]
     finally:
         reader.close()
     return [high for _, high in marks]
