@@ -31,7 +31,14 @@ def troubled(world: World) -> None:
     with world.ledger.connect() as conn:
         until("one is dead", lambda: parked(conn, "dead") == 1, deadline_s=20)
         until("one is late", lambda: parked(conn, "review") == 1, deadline_s=20)
+    # And the one without a customer is an entry: two that look one after the other see the same.
+    until("the third to wait", lambda: "unmapped" in remarks(world), deadline_s=20)
     world.pipeline.refuse = None
+
+
+def remarks(world: World) -> set[str]:
+    """What `tailrace status` says that needs somebody, by name."""
+    return {remark["name"] for remark in world.cli.json("status", "status")["remarks"]}
 
 
 def parked(conn: psycopg.Connection, kind: str) -> int:
