@@ -71,6 +71,8 @@ def reading(settings: Settings, topic: str, purpose: str) -> Iterator[TopicRead]
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
+            # A broker that has nothing new answers at once: the next partition waits for that.
+            "fetch.wait.max.ms": 10,
             "isolation.level": "read_committed",
             "check.crcs": True,
             "log_level": 2,
