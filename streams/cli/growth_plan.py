@@ -16,6 +16,7 @@ from streams.cli.errors import (
     UnavailableError,
     UsageProblemError,
 )
+from streams.cli.growth_steps import written_step
 from streams.cli.stack import Stack
 from streams.core.growth import growth_problem
 from streams.core.identity import log_uuid
@@ -96,7 +97,21 @@ def read_growth(settings: Settings, ledger: Connection, wanted: int, before: int
         raise UsageProblemError(
             f"--partitions: {wanted}: {problem}", fix="see `tailrace topics check` for the counts"
         )
+    if growth.is_untold and growth.there > present:
+        _refuse_leap(settings, growth)
     return growth
+
+
+def _refuse_leap(settings: Settings, growth: Growth) -> None:
+    """Told in one, several growths would be other logs than those that workers have state of."""
+    step = written_step(settings, growth.root, growth.present, growth.there)
+    if step not in {None, growth.wanted}:
+        raise UsageProblemError(
+            f"--partitions: {growth.wanted}: {topics.EVENTS} grew from {growth.present} to {step} "
+            f"first, as workers wrote into {topics.ADMIT_LOG}",
+            fix=f"make each growth known by itself: `tailrace topics grow --partitions {step}`, "
+            f"then on to {growth.there}",
+        )
 
 
 def _unequal(growth: Growth) -> str | None:

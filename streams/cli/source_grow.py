@@ -69,7 +69,10 @@ def _refuse_other_topics(settings: Settings, partitions: int) -> None:
     if topics.EVENTS not in found:
         other.append(f"there is no {topics.EVENTS}")
     if other:
+        grown = found.get(topics.EVENTS, 0)
         raise ConfigurationError(
             f"partitions: {', '.join(other)}, asked for {partitions}",
-            fix=f"first `tailrace topics grow --partitions {partitions}`",
+            fix=f"`tailrace source grow --partitions {grown}`"
+            if grown > partitions
+            else f"first `tailrace topics grow --partitions {partitions}`",
         )

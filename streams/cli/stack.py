@@ -128,7 +128,7 @@ def resolve(option: Path | None, *, live: bool = False) -> Stack:
     stack = find_stack(option, {**process_environment, **meant}, Path.cwd())
     if stack.overridden:
         sys.stderr.write(
-            f"note: {overridden_text(stack.overridden)} replace what {stack.directory} says\n"
+            f"note: {overridden_text(stack.overridden)} instead of what {stack.directory} says\n"
         )
     return stack
 

@@ -181,4 +181,4 @@ def test_a_command_without_the_rights_says_so(
     refused = world.cli("customers", "map", "acme", "cus_a")
     assert refused.code == 78
     assert "permission denied" in refused.err
-    assert "note: TAILRACE_LEDGER_DSN replace what" in refused.err
+    assert "note: TAILRACE_LEDGER_DSN instead of what" in refused.err

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from streams import topic_growth, topics
+from streams.cli import growth_plan
 from streams.core.growth import grown_log_id
 from streams.core.identity import topic_id_of
 from streams.topics import EVENTS, TOPICS, TopicsError
@@ -86,6 +87,8 @@ def grown(
     fresh_database: Callable[..., Database], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Grown]:
     ledger = fresh_database("ledger")
+    # No worker wrote anything of these partitions.
+    monkeypatch.setattr(growth_plan, "written_step", lambda *_: None)
     broker = Broker(dict.fromkeys(NAMES, 12))
     broker.records = {0: [1_000, 2_000], 7: [1_500]}
     monkeypatch.setattr(topics, "AdminClient", lambda _config: broker)
@@ -344,3 +347,17 @@ def test_a_record_that_holds_a_new_partition_is_shown_before_anything_of_it_is_t
             " 'w')"
         )
     assert grown.cli.json("status", "status")["held"] == [{"partition": 12, "why": "newer"}]
+
+
+def test_growths_that_workers_know_of_are_told_one_by_one(
+    grown: Grown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown.follow()
+    grown.broker.partitions = dict.fromkeys(NAMES, 48)
+    monkeypatch.setattr(growth_plan, "written_step", lambda *_: 24)
+    leapt = grown.grow(48, "--yes")
+    assert leapt.code == 2
+    assert "grew from 12 to 24 first" in leapt.err
+    assert "`tailrace topics grow --partitions 24`, then on to 48" in leapt.err
+    assert grown.spans() == [(0, 12, [])]
+    assert grown.grow(24, "--yes").code == 0

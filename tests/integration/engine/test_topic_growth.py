@@ -8,6 +8,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from streams import topic_growth, topics
+from streams.cli.growth_steps import written_step
+from streams.core.growth import grown_log_id
+from streams.core.identity import log_uuid, topic_id_of
+from streams.engine.log import LogId
+from streams.engine.packed import encode, pack
+from streams.engine.settlement import Settlement
+from streams.settings import load
 from streams.topics import EVENTS, TOPICS
 from tests.support.waiting import until
 
@@ -58,3 +65,27 @@ def test_a_growth_of_some_time_ago_is_dated_by_the_first_records_that_came_of_it
     assert topic_growth.boundaries(three, 3, 6) == [2, 1, 0]
     monkeypatch.setattr(topic_growth, "SKEW_MS", 60_000)
     assert topic_growth.boundaries(three, 3, 6) == [4, 1, 0], "too high is no harm"
+
+
+def test_what_workers_wrote_of_new_partitions_says_how_their_topic_grew(three: str) -> None:
+    settings = load({"TAILRACE_KAFKA_BOOTSTRAP": three}, required=("kafka_bootstrap",))
+    root = log_uuid(topics.id_of(three, EVENTS))
+    topic_growth.grow(three, 12)
+    assert written_step(settings, root, 3, 12) is None, "nobody wrote anything"
+    write_packed(three, 7, grown_log_id(root, 6, 12))
+    assert written_step(settings, root, 3, 12) == 6
+    assert written_step(settings, root, 6, 12) == 12
+    write_packed(three, 9, root)
+    assert written_step(settings, root, 3, 12) == 6, "another log says nothing of it"
+
+
+def write_packed(bootstrap: str, partition: int, log_id: str) -> None:
+    log = LogId(EVENTS, topic_id_of(log_id), partition)
+    settled = Settlement(
+        first=0, last=0, anchor=bytes(16), catalogue_hash=b"", timestamp_ms_max=1,
+        received_max_us=-1, seen=[], pinned=[], levels=[], unsent=[],
+    )  # fmt: skip
+    record = pack(log, settled, timestamp_ms_max=1, floor_us=-1, confirmed=-1)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce(topics.ADMIT_LOG, encode(record), None, partition)
+    assert producer.flush(20) == 0
