@@ -13,7 +13,7 @@ from streams.cli import terminal
 from streams.cli.audit_ledger import check_ledger
 from streams.cli.audit_registry import Waiting, compare
 from streams.cli.audit_report import AuditReport, StripePart
-from streams.cli.audit_span import Span
+from streams.cli.audit_span import Span, begin_us
 from streams.cli.audit_stripe import HOUR_S, Cells, Hour, Limits, Settled, compare_stripe
 from streams.cli.database import Connection, connected, ledger_rows, row, rows
 from streams.cli.errors import FINDING, TryAgainError
@@ -22,7 +22,7 @@ from streams.cli.options import Dir, Json, duration_option
 from streams.cli.reconcile_run import REACH_DAYS
 from streams.cli.reconcile_stripe import DAY_S
 from streams.cli.stack import Stack, resolve
-from streams.core.instant import FIRST_US, SECOND_US
+from streams.core.instant import SECOND_US
 
 RESEND: Final = (
     "what is lost is recorded in the outbox: `tailrace connector repair` sends it again, "
@@ -88,7 +88,7 @@ def audit(
     ):
         _refuse_while_lost(ledger)
         name = row(source, "source_name")["source"]
-        from_us = FIRST_US if since_us is None else clock.now_us() - since_us
+        from_us = begin_us(clock.now_us(), since_us)
         span, held = Span(name, from_us, open_us_max), held_partitions(stack.facts)
         registry = compare(source, ledger, span, uuid4(), waiting, held)
         progress.clear()

@@ -6,6 +6,17 @@ from typing import Any
 from streams.core.instant import FIRST_US, LAST_US, MINUTE_US, from_us
 
 
+def begin_us(now_us: int, since_us: int | None) -> int:
+    """Where a span begins that reaches so far back, None for everything.
+
+    On a whole minute: the ledger counts minutes, and would seem to have nothing of half a one.
+    """
+    if since_us is None:
+        return FIRST_US
+    from_us = now_us - since_us
+    return from_us - from_us % MINUTE_US
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Which part of the registry is judged: `received_at` from here on."""
