@@ -5,6 +5,7 @@ that came together are one log, under a name that holds both counts.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from streams import topics
 from streams.cli.topic_read import TopicRead, reading
@@ -47,10 +48,10 @@ def _written(topic: TopicRead, partitions: Iterable[int]) -> Iterator[str]:
     known = set(topic.partitions())
     for partition in partitions:
         low, high = topic.marks(partition) if partition in known else (0, 0)
-        batches = topic.read(partition, low, min(low + 1, high))
-        for message in next(batches, []):
+        with closing(topic.read(partition, low, min(low + 1, high))) as batches:
+            first = next(batches, [])
+        for message in first:
             try:
                 yield log_uuid(decode(message.value() or b"", from_version_1).topic_id)
             except (PackedRecordDamaged, UnknownPackedVersion):
                 continue  # whoever reads this partition says what to do
-        batches.close()

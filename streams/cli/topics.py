@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from streams import topic_growth, topics
+from streams import topics
 from streams.cli import terminal
 from streams.cli.database import connected, rows
 from streams.cli.errors import FINDING, ConfigurationError
@@ -85,7 +85,7 @@ def adopt(reason: Reason = None, directory: Dir = None, yes: Yes = False) -> Non
     settings = resolve(directory).need("kafka_bootstrap", "ledger_dsn")
     security = client_security(settings)
     log_id = log_uuid(topics.id_of(settings.kafka_bootstrap, topics.EVENTS, security))
-    partitions = topic_growth.counts(settings.kafka_bootstrap, security)[topics.EVENTS]
+    partitions = topics.counts(settings.kafka_bootstrap, security)[topics.EVENTS]
     with connected(settings.ledger_dsn, "the ledger") as ledger:
         lives = rows(ledger, "lives", {"topic": topics.EVENTS})
         if not lives:

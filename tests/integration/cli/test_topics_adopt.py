@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams import topic_growth, topics
+from streams import topics
 from streams.core.identity import topic_id_of
 from tests.integration.cli.conftest import World, new_key
 
@@ -15,7 +15,7 @@ def test_another_log_is_adopted_once_with_its_reason(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add_fact("kafka_bootstrap", "nobody:1")
-    monkeypatch.setattr(topic_growth, "counts", lambda *_: {topics.EVENTS: 12})
+    monkeypatch.setattr(topics, "counts", lambda *_: {topics.EVENTS: 12})
     monkeypatch.setattr(topics, "id_of", lambda *_: topic_id_of(ANOTHER))
     why = ("--reason", "the topic was deleted")
     nothing = world.cli("topics", "adopt", *why, "--yes")
